@@ -18,6 +18,7 @@ _TEMPORARY = re.compile(r"(.+)[.]\d+-[0-9a-f]{8}[.]tmp|(epoch-.+[.]h5)[.]tmp")
 _NUMBER = "[0-9]{4,10}"  # all of them are below 2^32
 _STEM = re.compile(rf"epoch-({_NUMBER})(?:\.a([0-9]{{1,10}}))?(?:\.s({_NUMBER}))?(?:\.rank-({_NUMBER}))?")
 _LEDGER = re.compile(rf"ledger(?:\.rank-({_NUMBER}))?\.jsonl")
+_SPARE = re.compile(rf"spare(?:\.rank-({_NUMBER}))?\.journal")
 _MANIFEST = re.compile(rf"run(?:\.a([0-9]{{1,10}}))?(?:\.rank-({_NUMBER}))?\.json")
 
 
@@ -30,6 +31,11 @@ def is_ledger(name: str) -> bool:
     """Whether a name is exactly that of a ledger."""
     found = _LEDGER.fullmatch(name)
     return found is not None and Stem(0, rank=_number(found[1])).ledger == name
+
+
+def spare_journals(directory: Path) -> list[Path]:
+    """The spare journals of a run, sorted by name."""
+    return sorted(path for path in directory.glob("spare*.journal") if _SPARE.fullmatch(path.name))
 
 
 def manifest_files(directory: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.progress.loops import with_progress
-from probes.run_directory.file_name import KEPT, TEMPORARY, Stem, final_name, ledger_files, parse_stem
+from probes.run_directory.file_name import KEPT, TEMPORARY, Stem, final_name, ledger_files, parse_stem, spare_journals
 from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import FIRST, LedgerLine
@@ -106,7 +106,7 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
     try:
         swept = tuple(RecoveryFinding(name, "swept", "a start that was never finished") for name in owned.sweep())
         found = seal_leftovers(directory, unproven=unproven)
-        return replace(found, findings=swept + found.findings, absent=_absent(directory))
+        return replace(found, findings=(*swept, *found.findings, *_sweep_spares(directory)), absent=_absent(directory))
     finally:
         owned.release()
 
@@ -220,12 +220,21 @@ def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFi
         final = final_name(path.name)
         stem = _stem(final) if final is not None else None
         if stem is not None and ours(stem) and not (directory / f"{stem}.journal").exists():
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                yield RecoveryFinding(path.name, "refused", f"it cannot be removed: {error.strerror}")
-            else:
-                yield RecoveryFinding(path.name, "swept", "an unfinished file without its journal")
+            yield _removed(path, "an unfinished file without its journal")
+
+
+def _sweep_spares(directory: Path) -> Iterator[RecoveryFinding]:
+    """Remove sealed journals that were kept as space for the next epoch of a process that has ended."""
+    for path in spare_journals(directory):
+        yield _removed(path, "a sealed journal whose space was kept for the next epoch")
+
+
+def _removed(path: Path, what: str) -> RecoveryFinding:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        return RecoveryFinding(path.name, "refused", f"it cannot be removed: {error.strerror}")
+    return RecoveryFinding(path.name, "swept", what)
 
 
 def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:

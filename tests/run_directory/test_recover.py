@@ -237,6 +237,15 @@ def test_a_start_that_was_killed_before_its_manifest_was_there_is_swept(tmp_path
     assert names(tmp_path) == ["mine.yaml"]
 
 
+def test_spare_journals_are_swept_and_files_of_other_names_are_kept(tmp_path: Path) -> None:
+    sealed(tmp_path, zoo())
+    for name in ("spare.journal", "spare.rank-0012.journal", "spare.mine.journal"):
+        (tmp_path / name).write_bytes(b"a former journal")
+    before = set(names(tmp_path))
+    assert actions(tmp_path) == {"spare.journal": "swept", "spare.rank-0012.journal": "swept"}
+    assert before - set(names(tmp_path)) == {"spare.journal", "spare.rank-0012.journal"}
+
+
 def a_link(path: Path) -> None:
     path.symlink_to("elsewhere")
 
