@@ -90,7 +90,7 @@ def read_plain(path: Path, most: int = LARGEST_TEXT) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise FileRefused("oversized", f'"{path}" has {size} bytes; at most {most} are read')
-        return file.read(size)  # Python reserves memory for as many bytes as are asked for
+        return file.read(size)  # Python reserves memory for as many bytes as it may read
 
 
 def plain_json(text: bytes | str) -> Any:

@@ -178,7 +178,7 @@ def test_a_phase_that_the_run_does_not_have_is_an_error_and_the_usual_two_may_be
         run.find("acts@xyz")
 
 
-def test_a_phase_of_other_epochs_than_those_selected_is_no_mistake(tmp_path: Path) -> None:
+def test_a_phase_that_only_other_epochs_have_gives_no_series(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros(2, "<f4"), key=SeriesKey("acts", "fc1", "output", "holdout")).sealed()
     assert probes.open(tmp_path).sel(phase="holdout").series
     assert not probes.open(tmp_path).sel(phase="holdout", epoch=1).series
