@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import probes.commands.fmt  # noqa: F401  # Python would write its bytecode under the limit of a test, and leave a part of it
 from probes.cli import cli
 
 WRITTEN = "probes: {acts: {modules: [a], hook: forward}}   # why\nversion:   1\n"
