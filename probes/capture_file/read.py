@@ -193,10 +193,11 @@ class SealedPart:
         return self._values.elements(int(self._starts[first]), int(self._starts[last]))
 
     def pieces(self, first: int, last: int, most: int) -> Iterator[NDArray[Any]]:
-        """The same in pieces of at most so many elements: one capture may be larger than memory."""
+        """The same in pieces of at most so many elements, as one capture may be larger than memory; a compressed one is one piece."""
         start, stop = int(self._starts[first]), int(self._starts[last])
-        for at in range(start, stop, most):
-            yield self._values.elements(at, min(at + most, stop))
+        step = most if self.extent else stop - start  # the chunks of a capture are decoded together
+        for at in range(start, stop, step or 1):
+            yield self._values.elements(at, min(at + step, stop))
 
     @cached_property
     def orders(self) -> NDArray[np.uint32]:

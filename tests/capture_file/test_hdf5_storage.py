@@ -16,6 +16,9 @@ from probes import plain_file
 from probes.capture_file.codecs import ZSTD
 from probes.capture_file.hdf5_read import open_file
 from probes.capture_file.hdf5_storage import SLACK, StoredBytes
+from probes.capture_file.read import SealedFile
+from probes.capture_file.series_name import SeriesAddress
+from probes.clock import SeriesKey
 from probes.errors import FileRefused
 from tests.journal import handmade
 
@@ -132,3 +135,19 @@ def test_objects_that_share_bytes_or_have_two_names_are_refused() -> None:
     counted.name(3, "/c")
     with pytest.raises(FileRefused, match="has several names"):
         counted.name(3, "/d")
+
+
+@pytest.mark.parametrize(("compression", "sizes"), [(None, [4, 4, 4]), ("gzip", [12])])
+def test_a_large_capture_is_read_in_pieces_and_a_compressed_one_is_decoded_once(
+    compression: str | None, sizes: list[int], tmp_path: Path
+) -> None:
+    path = handmade.write(tmp_path / "epoch-0000.h5")
+    with h5py.File(path, "r+") as file:
+        values = file[VALUES][()]
+        del file[VALUES]
+        file.create_dataset(VALUES, data=values, compression=compression)
+    part = SealedFile(path).part(SeriesAddress(SeriesKey("acts", "fc1", "output", "train")))
+    pieces = list(part.pieces(1, 3, 4))
+    assert [len(piece) for piece in pieces] == sizes
+    assert np.concatenate(pieces).tolist() == list(range(6, 18))
+    assert list(part.pieces(2, 2, 4)) == []
