@@ -48,6 +48,7 @@ class UnsealedFile:
         self._bytes.begins_as(path)
         end = self._scan.end or {}
         self.attributes: dict[str, Any] = {name: self._scan.head.get(name) for name in ("run_id", "epoch", "attempt", "rank")}
+        self.attributes["first_step"] = self._scan.head.get("first_step", 0)
         self.attributes |= {"complete": int(self._scan.trusted and bool(end.get("complete"))), "reason": end.get("reason", "")}
 
     @cached_property

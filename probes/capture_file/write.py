@@ -231,4 +231,5 @@ def _root_attributes(scan: Scan, built: WrittenFile) -> dict[str, Any]:
         "proof": PROOF,
         "default": "captures",
         "NX_class": "NXroot",
+        **({"first_step": int(head["first_step"])} if head.get("first_step") else {}),
     }

@@ -134,11 +134,16 @@ def _runs_text(runs: Sequence[dict[str, Any]]) -> str:
     return table(("run", "epochs"), [(run["run"], _epochs_text(run["epochs"])) for run in runs])
 
 
+def _shown(attempt: Mapping[str, Any]) -> str:
+    if attempt["before"] is not None:
+        return f"before step {attempt['before']}"
+    return "yes" if attempt["current"] else "no"
+
+
 def _attempts_text(attempts: Sequence[dict[str, Any]]) -> str:
     header = ("epoch", "rank", "attempt", "state", "shown", "files")
     rows = [
-        (str(one["epoch"]), str(one["rank"]), str(one["attempt"]), one["state"], "yes" if one["current"] else "no", " ".join(one["files"]))
-        for one in attempts
+        (str(one["epoch"]), str(one["rank"]), str(one["attempt"]), one["state"], _shown(one), " ".join(one["files"])) for one in attempts
     ]
     return table(header, rows, right=header[:3])
 

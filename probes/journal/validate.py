@@ -18,7 +18,7 @@ _U4, _I8 = 1 << 32, 1 << 63
 def head_fault(head: dict[str, Any]) -> str:
     """The fault of a HEAD, or an empty text."""
     starts = head.get("global_step_start", {})
-    numbers = (("epoch", None, 0), ("attempt", 1, 1), ("rank", 0, 0), ("segment", 0, 0))
+    numbers = (("epoch", None, 0), ("attempt", 1, 1), ("rank", 0, 0), ("segment", 0, 0), ("first_step", 0, 0))
     for name, default, least in numbers:
         value = head.get(name, default)
         if not _is_number(0 if name == "segment" and value is None else value, least, _U4):

@@ -13,7 +13,7 @@ from probes.capture_file.closing.missing_values import MissingValue, in_words
 from probes.capture_file.outline import stated
 from probes.digest import blake3_hex, canonical
 from probes.error_codes import PROOF
-from probes.errors import FileRefused
+from probes.errors import FileRefused, ProbesError
 from probes.plain_file import refuse_holes
 from probes.progress.loops import with_progress
 from probes.proof.anchor import check_anchors
@@ -27,6 +27,7 @@ from probes.run_directory.launch.launch_file import worlds
 from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger import current
 from probes.run_directory.ledger_lines import EARLIER, LedgerLine, breaches, read_ledgers, series_rows
+from probes.run_directory.listing import Directory
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 MOST_NAMED = 16
@@ -120,7 +121,7 @@ class RunCheck:
             ]
             if not holding:
                 self._find("file-unlisted", name, "no line of the ledger next to it lists it")
-            elif name not in {entry.file for entry in current(self._entries, self._worlds).values()}:
+            elif name not in self._shown():
                 self._find("superseded", name, "readers show another attempt at its epoch")
         return [name]
 
@@ -156,17 +157,27 @@ class RunCheck:
         return sorted(there)
 
     def _attempts(self) -> None:
-        counting = {entry.file for entry in current(self._entries, self._worlds).values()}
+        counting = self._shown()
         self._segments([entry for entry in self._entries if entry.file in counting and entry.segment])
         for entry in self._entries:
             if entry.file not in counting:
                 self._find("superseded", entry.file, "readers show another attempt at its epoch")
 
+    def _shown(self) -> set[str]:
+        """The files that readers show; where they cannot read the run, those that count by the ledgers alone."""
+        counting = {entry.file for entry in current(self._entries, self._worlds).values()}
+        if len(counting) == len(self._entries):
+            return counting
+        try:
+            return {one.name for one in Directory(self._directory).current}
+        except (ProbesError, OSError):
+            return counting
+
     def _segments(self, entries: list[LedgerLine]) -> None:
         """Report epochs with missing segments."""
-        epochs: dict[tuple[int, int], dict[int, LedgerLine]] = {}
+        epochs: dict[tuple[int, int, int], dict[int, LedgerLine]] = {}
         for entry in entries:
-            epochs.setdefault((entry.epoch, entry.rank), {})[entry.segment or 0] = entry
+            epochs.setdefault((entry.epoch, entry.rank, entry.attempt), {})[entry.segment or 0] = entry
         for segments in epochs.values():
             last = segments[max(segments)]
             missing = islice((number for number in range(1, max(segments)) if number not in segments), MOST_NAMED)

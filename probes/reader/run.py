@@ -145,13 +145,15 @@ class RunReader(SeriesIndex):
 
     @property
     def not_shown(self) -> list[str]:
-        """A sentence for each part of an epoch that is in the directory and not in the run as it is read."""
+        """A sentence for each part of an epoch that is in the directory and not in the run as it is read, and for each joined epoch."""
         chosen = self._selection.has_file
         attempts = [one for one in self.attempts if chosen(one.epoch, one.rank)]
         shown = {(one.epoch, one.rank): one for one in attempts if one.current}
         found = []
         for one in attempts:
             other = shown.get((one.epoch, one.rank))
+            if one.before is not None and other is not None:
+                found.append(self._joined(one, one.before, other.attempt))
             if other is not None and not one.current and one.captures:
                 place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {counted(one.captures, 'capture')}) is not shown"
                 why = "is complete" if other.state == "complete" else f"holds {other.captures}"
@@ -161,6 +163,20 @@ class RunReader(SeriesIndex):
             selected = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in lacking.items()}
             found += [sentence(ranks, epochs) for ranks, epochs in by_ranks(selected).items() if ranks]
         return found
+
+    def _joined(self, one: Attempt, before: int, last: int) -> str:
+        """A sentence for an attempt of which only the steps before those of a later one are shown."""
+        parts = (self._directory.part(name, address) for name in one.files for address in self._directory.addresses(name))
+        steps = [part.steps.column for part in parts]
+        kept, latest = sum(map(len, steps)), max((int(column.max()) for column in steps), default=-1)
+        rank = f", rank {one.rank}" if self.has_ranks else ""
+        place = f"epoch {one.epoch}{rank}: the training steps before step {before} are of attempt {one.attempt}, the last of them {latest}"
+        rest = (one.captures or 0) - kept
+        return (
+            f"{place}; {counted(rest, 'capture')} of its later steps and other phases {'is' if rest == 1 else 'are'} not shown"
+            if rest
+            else place
+        )
 
     @property
     def epochs(self) -> list[int]:
@@ -180,12 +196,12 @@ class RunReader(SeriesIndex):
 
     @property
     def captures_roots(self) -> dict[tuple[int, int], str]:
-        """The captures root of every sealed epoch by (epoch, rank), as its files state it; of segments, the root of theirs."""
+        """The captures root of every sealed epoch by (epoch, rank), as its files state it; of several files, the root of theirs."""
         roots: dict[tuple[int, int], list[str]] = {}
         for found in self._entries:
             if found.sealed:
                 roots.setdefault((found.epoch, found.rank), []).append(str(self._directory.file(found.name).attributes["captures_root"]))
-        cut = {(found.epoch, found.rank) for found in self._entries if found.segment}
+        cut = {(found.epoch, found.rank) for found in self._entries if found.segment or found.before is not None}
         return {place: root_of_segments(each) if place in cut else each[0] for place, each in roots.items()}
 
     @property

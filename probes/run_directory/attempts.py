@@ -26,6 +26,7 @@ class ListedFile(NamedTuple):
         captures: how many it holds; None for a file that no ledger names.
         series: what its ledger states of each series; None if it states none.
         remarks: whether its closing record has something to show; True if that is not known.
+        before: the first training step of a later attempt that continues the epoch; steps from there on are not read. None if all are.
     """
 
     epoch: int
@@ -37,6 +38,7 @@ class ListedFile(NamedTuple):
     captures: int | None = None
     series: list[SeriesRow] | None = None
     remarks: bool = True
+    before: int | None = None
 
     @property
     def sealed(self) -> bool:
@@ -55,6 +57,8 @@ class Attempt(NamedTuple):
         state: `complete`, `incomplete`, `unsealed` or `unlisted`.
         current: whether the reader shows it.
         captures: how many it holds, if there are several attempts at the epoch.
+        before: if a later attempt continues the epoch, the first step of that one: of this attempt, the reader shows only the training
+            steps before it. Else None.
     """
 
     epoch: int
@@ -64,6 +68,7 @@ class Attempt(NamedTuple):
     state: str
     current: bool
     captures: int | None = None
+    before: int | None = None
 
 
 def entry(name: str, complete: bool | None = None, captures: int | None = None) -> ListedFile | None:
@@ -92,6 +97,12 @@ class HeldFiles(Protocol):
     def captures(self, found: ListedFile) -> int:
         """The number of captures of a file."""
 
+    def captures_before(self, found: ListedFile, step: int) -> int:
+        """The number of its captures of training steps before one."""
+
+    def first_step(self, found: ListedFile) -> int:
+        """The number of the first training step of an attempt, of which this is the first file; not 0 if it continues an epoch."""
+
     def is_complete(self, found: ListedFile) -> bool:
         """Whether its epoch is complete."""
 
@@ -99,7 +110,8 @@ class HeldFiles(Protocol):
 def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held_files: HeldFiles) -> Iterator[Attempt]:
     """The attempts at one epoch, of one rank or of all ranks of a launch.
 
-    Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures.
+    Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures. An attempt that states a
+    first step has the training steps before it from an earlier attempt, which is then current too.
 
     Args:
         epoch: its number.
@@ -112,17 +124,72 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
         for rank, tries in group.items()
         for attempt, files in tries.items()
     }
+    attempts = sorted({attempt for _, attempt in held})
 
-    def weight(attempt: int) -> tuple[bool, int, int]:
+    def is_whole(attempt: int) -> bool:
         parts = [tries[attempt] for tries in group.values() if attempt in tries]
-        whole = several and len(parts) >= held_files.ranks_of(attempt, epoch) and all(held_files.is_complete(files[-1]) for files in parts)
-        return whole, 0 if whole else sum(count or 0 for (_, of), count in held.items() if of == attempt), attempt
+        return len(parts) >= held_files.ranks_of(attempt, epoch) and all(held_files.is_complete(files[-1]) for files in parts)
 
-    best = max((attempt for tries in group.values() for attempt in tries), key=weight)
+    whole = [attempt for attempt in attempts if several and is_whole(attempt)]
+    best = (whole or attempts)[-1]
+    limits: Mapping[int, int] = {}
+    if several and not whole:
+        joins = _Joins(group, held_files)
+        own = {attempt: sum(count or 0 for (_, of), count in held.items() if of == attempt) for attempt in attempts}
+        best = max(attempts, key=lambda attempt: (own[attempt] + joins.before(attempt).captures, attempt))
+        limits = joins.before(best).limits
     for rank, tries in sorted(group.items()):
         for attempt, entries in sorted(tries.items()):
             names = tuple(found.name for found in entries)
-            yield Attempt(epoch, rank, attempt, names, _state(entries), attempt == best, held[rank, attempt])
+            current, before = attempt == best or attempt in limits, limits.get(attempt)
+            yield Attempt(epoch, rank, attempt, names, _state(entries), current, held[rank, attempt], before)
+
+
+class _Earlier(NamedTuple):
+    """The steps before the first one of an attempt, in earlier attempts.
+
+    Attributes:
+        captures: how many captures.
+        limits: the attempts, and the step before which the steps of each count.
+    """
+
+    captures: int = 0
+    limits: Mapping[int, int] = {}
+
+
+class _Joins:
+    """Finds the earlier attempts that hold the steps before the first one of an attempt: those that hold most, and of equal ones the last.
+
+    A checkpoint of an attempt that never reached its step cannot exist, so the attempt with fewer steps is not the one that was continued.
+    """
+
+    def __init__(self, group: Mapping[int, Mapping[int, list[ListedFile]]], held_files: HeldFiles) -> None:
+        self._held_files = held_files
+        self._files: dict[int, dict[int, list[ListedFile]]] = {}
+        for rank, tries in group.items():
+            for attempt, files in tries.items():
+                self._files.setdefault(attempt, {})[rank] = files
+        self._found: dict[int, _Earlier] = {}
+
+    def before(self, attempt: int) -> _Earlier:
+        """The steps before the first one of an attempt."""
+        if attempt not in self._found:
+            others = [one for one in self._files if one < attempt and self._files[one].keys() == self._files[attempt].keys()]
+            first = self._first(attempt) if others else 0
+            found = ((self._with(one, first), one) for one in others if self._first(one) < first)
+            self._found[attempt] = max(found, key=lambda one: (one[0].captures, one[1]), default=(_Earlier(), 0))[0]
+        return self._found[attempt]
+
+    def _with(self, attempt: int, step: int) -> _Earlier:
+        """The steps of an attempt before one, with those of the attempts that it continues."""
+        own = sum(self._held_files.captures_before(found, step) for files in self._files[attempt].values() for found in files)
+        more = self.before(attempt)
+        return _Earlier(own + more.captures, {**more.limits, attempt: step}) if own else more
+
+    def _first(self, attempt: int) -> int:
+        """The first training step of an attempt, if all its ranks agree; else 0."""
+        found = {self._held_files.first_step(files[0]) for files in self._files[attempt].values()}
+        return found.pop() if len(found) == 1 else 0
 
 
 def _state(entries: list[ListedFile]) -> str:

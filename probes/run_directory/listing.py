@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
 from probes.clock import SeriesKey
-from probes.errors import FileRefused, StorageError
+from probes.errors import FileRefused, ProbesError, StorageError
 from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
 from probes.run_directory.file_name import KEPT, is_journal
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OPEN_FILES = 64  # each takes one descriptor; a process may have about a thousand, of some systems 256
 KEPT_PARTS = 256
 
+TRAIN = "train"
 PLACE = ("epoch", "attempt", "rank", "segment")
 
 
@@ -144,10 +145,16 @@ class Directory:
 
     @cached_property
     def current(self) -> tuple[ListedFile, ...]:
-        """The files that count, by epoch, rank and segment."""
+        """The files that count, by epoch, rank, attempt and segment; of one with `before`, ledgers do not know what is read of it."""
         names = {name for attempt in self.attempts if attempt.current for name in attempt.files}
         chosen = self._has_file or (lambda epoch, rank: True)
-        return tuple(sorted(found for found in self._entries() if found.name in names and chosen(found.epoch, found.rank)))
+        found = sorted(one for one in self._entries() if one.name in names and chosen(one.epoch, one.rank))
+        return tuple(one._replace(before=self._before[one.name], series=None) if one.name in self._before else one for one in found)
+
+    @cached_property
+    def _before(self) -> dict[str, int]:
+        """The files of which only the training steps before one count, and that step."""
+        return {name: one.before for one in self.attempts if one.before is not None for name in one.files}
 
     def file(self, name: str) -> SealedFile | UnsealedFile:
         """An open file of the run."""
@@ -193,15 +200,22 @@ class Directory:
         return path
 
     def addresses(self, name: str) -> tuple[SeriesAddress, ...]:
-        """The series of a file; none if a journal has no committed step yet."""
+        """The series of a file, as far as it counts; none if a journal has no committed step yet."""
         if name not in self._addresses:
-            try:
-                self._addresses[name] = tuple(self.file(name).addresses)
-            except FileRefused as refused:
-                if refused.code != "journal-empty":
-                    raise
-                self._addresses[name] = ()
+            found = self._all_addresses(name)
+            if name in self._before:
+                found = tuple(one for one in found if one.key.phase == TRAIN and len(self.part(name, one).clocks))
+            self._addresses[name] = found
         return self._addresses[name]
+
+    def _all_addresses(self, name: str) -> tuple[SeriesAddress, ...]:
+        """The series of a file."""
+        try:
+            return tuple(self.file(name).addresses)
+        except FileRefused as refused:
+            if refused.code != "journal-empty":
+                raise
+            return ()
 
     def closing(self, name: str) -> Any:
         """The closing record of a file."""
@@ -222,13 +236,18 @@ class Directory:
         return self.file(name).ids(phase)
 
     def part(self, name: str, address: SeriesAddress) -> SeriesPart:
-        """A series of a file."""
+        """A series of a file, as far as the file counts."""
         file = self.file(name)
         found = self._parts.get((name, address))
         if found is None:
             if len(self._parts) >= KEPT_PARTS:
                 self._parts.clear()
-            found = self._parts[name, address] = file.part(address)
+            found = file.part(address)
+            if name in self._before:
+                from probes.run_directory.earlier_steps import EarlierSteps  # NumPy, as below h5py
+
+                found = EarlierSteps(found, file.attributes["epoch"], self._before[name])
+            self._parts[name, address] = found
         return found
 
     @property
@@ -239,14 +258,30 @@ class Directory:
     def is_complete(self, found: ListedFile) -> bool:
         """Whether an epoch is complete; read from the file if no ledger names it."""
         if found.complete is None:
-            return bool(self.addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
+            return bool(self._all_addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
         return found.complete
 
     def captures(self, found: ListedFile) -> int:
         """The number of captures of a file; read from the file if no ledger names it."""
         if found.captures is not None:
             return found.captures
-        return sum(len(self.part(found.name, address).clocks) for address in self.addresses(found.name))
+        return sum(len(self.file(found.name).part(address).clocks) for address in self._all_addresses(found.name))
+
+    def captures_before(self, found: ListedFile, step: int) -> int:
+        """The number of captures of training steps before one."""
+        try:
+            parts = [self.file(found.name).part(one) for one in self._all_addresses(found.name) if one.key.phase == TRAIN]
+            return sum(int((part.steps.column < step).sum()) for part in parts)
+        except (ProbesError, OSError):  # nothing of it can be shown, and a list of the run needs no file; `verify` names the damage
+            return 0
+
+    def first_step(self, found: ListedFile) -> int:
+        """The number of the first training step of an attempt, of which this is the first file."""
+        try:
+            stated = self.file(found.name).attributes.get("first_step")
+        except (ProbesError, OSError):  # as above
+            return 0
+        return stated if isinstance(stated, int) else 0
 
     @cached_property
     def manifest(self) -> dict[str, Any]:

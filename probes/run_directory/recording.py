@@ -65,6 +65,7 @@ class Recording:
         self.sealed: list[SealedFileInfo] = []
         self._stem = Stem(0)
         self._starts: dict[str, int] = {}
+        self._first_step = 0
         self._steps = 0
 
     @property
@@ -72,17 +73,18 @@ class Recording:
         """The manifest of this start, as plain data."""
         return self.head.get("manifest") or {}
 
-    def open(self, epoch: int, starts: dict[str, int]) -> Journal:
+    def open(self, epoch: int, starts: dict[str, int], first_step: int = 0) -> Journal:
         """Begin the journal of an epoch.
 
         Args:
             epoch: its number.
             starts: steps of every phase in earlier epochs.
+            first_step: number of its first training step.
         """
         self.owned.used = True
         with suppress(OSError):  # no file descriptor is free: the next epoch tries again
             self.owned.beat()
-        self._starts = starts
+        self._starts, self._first_step = starts, first_step
         return self._create(Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank))
 
     def is_full(self) -> bool:
@@ -181,6 +183,8 @@ class Recording:
         head = {**self.head, "epoch": stem.epoch, "attempt": stem.attempt, "global_step_start": self._starts}
         if stem.segment:
             head["segment"] = stem.segment
+        if self._first_step:
+            head["first_step"] = self._first_step
         self.journal = Journal.create(
             self.directory / f"{stem}.journal",
             head,

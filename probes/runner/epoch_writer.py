@@ -82,7 +82,7 @@ class EpochFiles(Protocol):
     def seal_failures(self) -> Sequence[SealFailure]:
         """The journals that could not be sealed."""
 
-    def open(self, epoch: int, starts: dict[str, int]) -> EpochJournal:
+    def open(self, epoch: int, starts: dict[str, int], first_step: int) -> EpochJournal:
         """Begin an epoch."""
 
     def is_full(self) -> bool:
@@ -146,7 +146,7 @@ class EpochWriter:
                 sums.absorb(account)
         if not self.failures.stopped:
             with self.failures.storage():
-                journal = self.recording.open(opened.epoch, opened.starts)
+                journal = self.recording.open(opened.epoch, opened.starts, opened.first_step)
                 self.moment.writer = self.sinks.over(journal, opened.epoch, opened.starts)
                 self.live.register(opened.epoch)
         if self.failures.stopped:

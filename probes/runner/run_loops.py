@@ -38,17 +38,20 @@ class RunLoops:
         return self.engine.clock.first_epoch
 
     @breaks_graph
-    def epochs(self, count: int, start: int | None = None) -> Iterator[int]:
+    def epochs(self, count: int, start: int | None = None, first_step: int = 0) -> Iterator[int]:
         """Iterate over epochs `start` to `count - 1`; each ends when the next begins or the iteration is over.
 
         Args:
             count: epochs of the whole training.
             start: the first; by default `next_epoch`.
+            first_step: number of the first training step of epoch `start`, if the loop continues in its middle; see `epoch`.
         """
         self._check_entered()
-        first = self.next_epoch if start is None else whole(start, "the first epoch")
+        if first_step and start is None:
+            raise UsageError(f"`first_step={first_step}` is a step of one epoch: give `start` too, the epoch of the checkpoint")
+        first, step = self.next_epoch if start is None else whole(start, "the first epoch"), whole(first_step, "`first_step`")
         for epoch in range(first, whole(count, "the number of epochs")):
-            self._tell(self.engine.clock.epoch_begins, epoch)
+            self._tell(self.engine.clock.epoch_begins, epoch, step if epoch == first else 0)
             before = handled()
             try:
                 yield epoch
@@ -61,10 +64,17 @@ class RunLoops:
 
     @contextmanager
     @breaks_graph
-    def epoch(self, index: int) -> Iterator[int]:
-        """One epoch; an exception in its body, or batches that are left, make it incomplete."""
+    def epoch(self, index: int, first_step: int = 0) -> Iterator[int]:
+        """One epoch; an exception in its body, or batches that are left, make it incomplete.
+
+        Args:
+            index: its number.
+            first_step: number of its first training step, if the loop continues from a checkpoint in its middle: how many training
+                steps of it the checkpoint includes. Readers take the steps before from the earlier attempt.
+        """
         self._check_entered()
-        self._tell(self.engine.clock.epoch_begins, whole(index, "the number of an epoch"))
+        numbers = whole(index, "the number of an epoch"), whole(first_step, "`first_step`")
+        self._tell(self.engine.clock.epoch_begins, *numbers)
         try:
             yield index
         except BaseException as error:  # any end of the loop's body, an interrupt too; raised again

@@ -78,7 +78,9 @@ def _of_epoch(directory: Directory, files: list[ListedFile]) -> Iterator[Finding
             part = directory.part(entry.name, address)
             if part.attrs.get("hook") == "tensor" and part.attrs.get("stage") not in LOCAL:
                 for attrs, positions in by_variant(part):
-                    groups[address.key, part.dtype, entry.segment, _same_part(attrs)].append(_Replica(entry, part, positions))
+                    groups[address.key, part.dtype, entry.attempt, entry.segment, _same_part(attrs)].append(
+                        _Replica(entry, part, positions)
+                    )
     for (key, *_), parts in groups.items():
         reference, *others = parts
         steps = {one: _first_difference(reference, one) for one in others if one.entry.rank != reference.entry.rank}

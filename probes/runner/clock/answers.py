@@ -11,10 +11,12 @@ class EpochOpened(NamedTuple):
     Attributes:
         epoch: its number.
         starts: steps of the epochs before, by phase.
+        first_step: number of its first training step; not 0 if an earlier attempt has the steps before.
     """
 
     epoch: int
     starts: dict[str, int]
+    first_step: int = 0
 
 
 class EpochEnded(NamedTuple):

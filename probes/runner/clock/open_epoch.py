@@ -40,6 +40,7 @@ class OpenEpoch:
         begun: whether the loop has begun an epoch or a step itself.
         raised: why a loop over epochs or steps was left by an exception, which may yet be caught.
         loops: the iterations of `run.steps` in it.
+        first_step: number of its first training step, as the loop states it.
     """
 
     rule: str
@@ -54,6 +55,7 @@ class OpenEpoch:
     begun: bool = False
     raised: str = ""
     loops: dict[Hashable, BatchLoop] = field(default_factory=dict)
+    first_step: int = 0
     _unopened: int = 0
     _turn: list[BatchPass] | None = None
     _earlier: dict[int, Mapping[str, int]] = field(default_factory=dict)
@@ -69,20 +71,26 @@ class OpenEpoch:
         self.following = epoch
         self._earlier = dict(steps)
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int, first_step: int = 0) -> None:
         """The loop begins an epoch.
 
+        Args:
+            epoch: its number.
+            first_step: number of its first training step; not 0 if the loop continues in its middle.
+
         Raises:
-            UsageError: it is not later than the last one.
+            UsageError: it is not later than the last one, or calls have opened it, and it does not begin with step 0.
         """
         if epoch == self.number and epoch == self.first:
+            if first_step:
+                raise UsageError(f"a call of the model has opened epoch {epoch} already, so that it cannot begin with step {first_step}")
             self._adopt()
             return
         if epoch < self._unopened:
             raise UsageError(f"epoch {epoch} is over; the next one is {self._unopened}: epochs are numbered upwards")
         self.end()
         self.begun = True
-        self._open(epoch, implicit=False)
+        self._open(epoch, implicit=False, first_step=first_step)
 
     def _adopt(self) -> None:
         """Make the epoch that calls had opened the loop's own; a training step without an optimizer step is dropped."""
@@ -99,7 +107,7 @@ class OpenEpoch:
         """Open the next epoch; none is open."""
         self._open(self.following, implicit=True)
 
-    def _open(self, epoch: int, *, implicit: bool) -> None:
+    def _open(self, epoch: int, *, implicit: bool, first_step: int = 0) -> None:
         self._continues = epoch in self._earlier
         for before in sorted(self._earlier):
             counts = self._earlier.pop(before)
@@ -108,9 +116,12 @@ class OpenEpoch:
         self.number, self.following, self.implicit = epoch, epoch + 1, implicit
         self._unopened = epoch + 1
         self.steps.counts.clear()
+        self.first_step = first_step
+        if first_step:
+            self.steps.counts[TRAIN] = first_step
         self.steps.unused = [0, 0]
         self.raised = ""
-        self.steps.answers.append(EpochOpened(epoch, dict(self.steps.totals)))
+        self.steps.answers.append(EpochOpened(epoch, dict(self.steps.totals), first_step))
 
     def end(self, *, complete: bool = True, reason: str = "", check: bool = True) -> None:
         """End the epoch that is open, if one is.
@@ -136,15 +147,17 @@ class OpenEpoch:
 
     def _left(self) -> bool:
         """Whether batches of the epoch were left."""
-        training = bool(self.steps.counts[TRAIN])
+        training = self.steps.counts[TRAIN] > self.first_step
         loops = any(not loop.at_last and (loop.phase == TRAIN or not training) for loop in self.loops.values() if loop.phase)
         return loops or self.passes.left(held_too=self.automatic)
 
     def _middle(self) -> str:
-        """How many batches were skipped if the epoch begins in the middle, as after a checkpoint; else an empty text.
+        """How much was skipped if the epoch begins in the middle, as after a checkpoint; else an empty text.
 
         Batches that a loop pulls and does not use count only in an epoch that an earlier attempt began; elsewhere they may fill a buffer.
         """
+        if self.first_step:
+            return f"{MIDDLE}: its first step is {self.first_step}"
         before, later = self.steps.unused
         skipped = max(self.passes.skipped(unused=self._continues), before if self._continues and not later else 0)
         return f"{MIDDLE}: {counted(skipped, 'batch', 'batches')} skipped" if skipped else ""

@@ -100,13 +100,17 @@ class RunClock:
         """
         self.current.resume(epoch, steps)
 
-    def epoch_begins(self, epoch: int) -> Answers:
+    def epoch_begins(self, epoch: int, first_step: int = 0) -> Answers:
         """The loop begins an epoch.
 
+        Args:
+            epoch: its number.
+            first_step: number of its first training step; not 0 if the loop continues in its middle.
+
         Raises:
-            UsageError: it is not later than the last one.
+            UsageError: it is not later than the last one, or calls have opened it, and it does not begin with step 0.
         """
-        self.current.begin(epoch)
+        self.current.begin(epoch, first_step)
         return self.steps.take()
 
     def epoch_ends(self, *, complete: bool = True, reason: str = "") -> Answers:

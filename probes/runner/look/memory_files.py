@@ -83,7 +83,7 @@ class MemoryFiles:
         self.ended = MemoryJournal()
         self.closing: dict[str, Any] = {}
 
-    def open(self, epoch: int, starts: dict[str, int]) -> MemoryJournal:
+    def open(self, epoch: int, starts: dict[str, int], first_step: int) -> MemoryJournal:
         """Begin an epoch."""
         self.journal = MemoryJournal()
         return self.journal
