@@ -11,7 +11,8 @@ from torch.nn import Module
 from probes.errors import RunError
 from probes.integrations.own_frames import without_own_frames
 from probes.runner.attach import attach
-from probes.runner.clock.open_epoch import LEFT
+from probes.runner.clock.open_epoch import LEFT, MIDDLE
+from probes.runner.clock.run_clock import RunClock
 from probes.runner.run import Run
 
 
@@ -34,6 +35,7 @@ class FollowedEpochs:
         self.run: Run | None = None
         self._epoch: AbstractContextManager[int] | None = None
         self._partial = ""
+        self._begins = True
 
     @without_own_frames
     def begin(self, model: Module) -> None:
@@ -47,6 +49,7 @@ class FollowedEpochs:
             StorageError: the directory cannot be used.
         """
         self._close(RunError("the trainer began again"))
+        self._begins = True
         self.run = attach(model, self.spec, self.out, **self.options)
         self.run.start()
 
@@ -56,26 +59,46 @@ class FollowedEpochs:
         return self._epoch is not None
 
     @without_own_frames
-    def enter(self, epoch: int) -> None:
-        """Close the epoch that is open, and open one."""
-        if self.run is not None:
-            self.leave()
-            self._partial = ""
-            self._epoch = self.run.epoch(epoch)
-            self._epoch.__enter__()
-
-    def skips_batches(self, reason: str = LEFT) -> None:
-        """The trainer does not use all batches of the open epoch, which is thus not complete.
+    def enter(self, epoch: int, skipped: int | None = 0, per_step: int | None = None) -> None:
+        """Close the epoch that is open, and open one.
 
         Args:
-            reason: `LEFT`, or `MIDDLE` if the batches are at its beginning.
+            epoch: its number.
+            skipped: batches at its beginning that the trainer leaves out; None if there are some, and their number is not known. Only the
+                first epoch of a training begins in the middle.
+            per_step: batches of an optimizer step, if the trainer determines it.
         """
-        self._partial = self._partial or reason
+        if self.run is not None:
+            self.leave()
+            middle = self._begins and skipped != 0
+            first_step = _first_step(self.run.engine.clock, skipped, per_step) if middle else 0
+            self._partial = MIDDLE if middle and not first_step else ""
+            self._epoch = self.run.epoch(epoch, first_step)
+            self._epoch.__enter__()
+
+    def batch_begins(self, epoch: int, index: int, per_step: int | None) -> None:
+        """A batch begins; a trainer that continues in the middle of an epoch may report no begin of that epoch.
+
+        Args:
+            epoch: the number of the epoch.
+            index: that of the batch in it.
+            per_step: batches of an optimizer step, if the trainer determines it.
+        """
+        if self._begins and index and self.is_open:
+            self._partial = MIDDLE
+        elif self._begins and index:
+            self.enter(epoch, index, per_step)
+        self._begins = False
+
+    def skips_batches(self) -> None:
+        """The trainer does not use all batches of the open epoch, which is thus not complete."""
+        self._partial = self._partial or LEFT
 
     def leave(self) -> None:
         """Close the open epoch, if there is one."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.run is not None:
+            self._begins = False
             if self._partial:
                 self.run.engine.clock.loop_raised(self._partial)
             epoch.__exit__(None, None, None)
@@ -100,6 +123,12 @@ class FollowedEpochs:
         self._epoch = None
         if self.run is not None:
             self.run.close(error)
+
+
+def _first_step(clock: RunClock, skipped: int | None, per_step: int | None) -> int:
+    """The number of the first step of an epoch that begins in the middle; 0 if it is not known, or if calls have opened the epoch."""
+    batches = {"batch": 1, "optimizer": per_step, "update": per_step}.get(clock.rule)
+    return skipped // batches if skipped and batches and not skipped % batches and clock.epoch is None else 0
 
 
 class TrainerFollower:

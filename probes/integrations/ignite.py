@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch.nn import Module
+from torch.utils.data import DataLoader
 
 from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
-from probes.runner.clock.open_epoch import MIDDLE
 
 _EVENTS: Any = import_optional("ignite.engine", "ignite", "`IgniteProbes`").Events
 
@@ -26,7 +26,6 @@ class IgniteProbes(TrainerFollower):
     """
 
     _before = 0
-    _begins = True
 
     def attach(self, trainer: Any, model: Module) -> IgniteProbes:
         """Follow a trainer; the probes are attached to the model when it starts.
@@ -35,7 +34,7 @@ class IgniteProbes(TrainerFollower):
             trainer: the `ignite.engine.Engine` that trains.
             model: the model, whose paths are as in its `named_modules()`.
         """
-        trainer.add_event_handler(_EVENTS.STARTED, lambda: self._started(model))
+        trainer.add_event_handler(_EVENTS.STARTED, lambda: self.epochs.begin(model))
         trainer.add_event_handler(_EVENTS.EPOCH_STARTED, self._epoch_started)
         for stopped in (_EVENTS.TERMINATE, _EVENTS.TERMINATE_SINGLE_EPOCH):
             trainer.add_event_handler(stopped, lambda *_, **__: self._stopped(trainer))
@@ -43,18 +42,14 @@ class IgniteProbes(TrainerFollower):
         trainer.add_event_handler(_EVENTS.EXCEPTION_RAISED, self._raised)
         return self
 
-    def _started(self, model: Module) -> None:
-        """Attach the probes."""
-        self._begins = True
-        self.epochs.begin(model)
-
     def _epoch_started(self, engine: Any) -> None:
-        """Open the epoch of the trainer; only the first one may begin in the middle, and Ignite then makes its remaining iterations."""
+        """Open the epoch of the trainer; if it begins in the middle, Ignite makes its remaining iterations.
+
+        The batches of a DataLoader are steps if the spec says so; those of another iterable are not seen.
+        """
         self._before = engine.state.iteration
-        self.epochs.enter(engine.state.epoch - 1)
-        if self._begins and engine.state.epoch_length and self._before % engine.state.epoch_length:
-            self.epochs.skips_batches(MIDDLE)
-        self._begins = False
+        skipped = self._before % (engine.state.epoch_length or 1)
+        self.epochs.enter(engine.state.epoch - 1, skipped if isinstance(engine.state.dataloader, DataLoader) or not skipped else None)
 
     def _stopped(self, engine: Any) -> None:
         """Note whether the trainer stops before the last batch; it may also stop when an epoch is complete."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
-from probes.runner.clock.open_epoch import MIDDLE
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """Lightning under either of its two names; the name that the program has imported counts."""
@@ -20,7 +19,8 @@ def _package() -> str:
     return next(iter([*imported, *installed, PACKAGES[0]]))
 
 
-_CALLBACK: Any = import_optional(_package(), "lightning", "`LightningProbes`").Callback
+_LIBRARY: Any = import_optional(_package(), "lightning", "`LightningProbes`")
+_CALLBACK: Any = _LIBRARY.Callback
 
 
 class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
@@ -35,11 +35,8 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
 
-    _begins = True
-
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probes."""
-        self._begins = True
         self.epochs.begin(pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -48,11 +45,10 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Open the epoch if Lightning continues in its middle: it then reports no begin, and the index of its first batch is not 0."""
-        if self._begins and batch_idx:
-            if not self.epochs.is_open:
-                self.epochs.enter(trainer.current_epoch)
-            self.epochs.skips_batches(MIDDLE)
-        self._begins = False
+        fixed = pl_module.automatic_optimization and not any(
+            isinstance(one, _LIBRARY.callbacks.GradientAccumulationScheduler) for one in trainer.callbacks
+        )
+        self.epochs.batch_begins(trainer.current_epoch, batch_idx, trainer.accumulate_grad_batches if fixed else None)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Note whether Lightning stops before the last batch."""

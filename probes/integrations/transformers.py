@@ -6,7 +6,6 @@ from typing import Any
 
 from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
-from probes.runner.clock.open_epoch import MIDDLE
 
 _CALLBACK: Any = import_optional("transformers", "transformers", "`TrainerProbes`").TrainerCallback
 
@@ -36,11 +35,9 @@ class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its ba
 
         The Trainer tells where a training begins; of a stream without a length, it does not know how far its passes are.
         """
-        begins = self._number is None
         self._number = int(state.epoch or 0) if self._number is None else self._number + 1
-        self.epochs.enter(self._number)
-        if begins and _within(state) and not args.ignore_data_skip:
-            self.epochs.skips_batches(MIDDLE)
+        skipped = _batches(state, found.get("train_dataloader")) if _within(state) and not args.ignore_data_skip else 0
+        self.epochs.enter(self._number, skipped, getattr(args, "gradient_accumulation_steps", None))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """Note whether the Trainer stops before the last batch."""
@@ -50,6 +47,14 @@ class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its ba
     def on_train_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """Close the last epoch, and seal."""
         self.epochs.end()
+
+
+def _batches(state: Any, loader: Any) -> int | None:
+    """The batches of a pass that the Trainer has used; None if the loader has no length."""
+    try:
+        return round(float(state.epoch) % 1 * len(loader))
+    except TypeError:
+        return None
 
 
 def _within(state: Any) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import probes
 from tests.integrations.trainings import roots
@@ -49,7 +51,14 @@ def test_the_callbacks_capture_what_probes_run_captures(tmp_path: Path) -> None:
     assert len(by_callback) == 3
 
 
-def trained(out: Path, epochs: int, state: dict[str, int] | None = None, fails_at: int = 0, **options: object) -> dict[str, int]:
+def trained(
+    out: Path,
+    epochs: int,
+    state: dict[str, int] | None = None,
+    fails_at: int = 0,
+    steps: tuple[str, Any] = ("optimizer", [torch.ones(2, 3)] * 4),
+    **options: object,
+) -> dict[str, int]:
     from ignite.engine import Engine
 
     torch.manual_seed(0)
@@ -64,11 +73,11 @@ def trained(out: Path, epochs: int, state: dict[str, int] | None = None, fails_a
         optimizer.step()
 
     trainer = Engine(update)
-    spec = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
+    spec = {"version": 1, "clock": {"step": steps[0]}, "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
     IgniteProbes(spec, out, **options).attach(trainer, model)
     if state is not None:
         trainer.load_state_dict(state)
-    trainer.run([torch.ones(2, 3)] * 4, max_epochs=epochs)
+    trainer.run(steps[1], max_epochs=epochs)
     return dict(trainer.state_dict())
 
 
@@ -91,6 +100,22 @@ def test_a_trainer_that_continues_in_the_middle_of_an_epoch_leaves_it_incomplete
     trained(tmp_path / "run", 3, {**state, "iteration": 6, "max_epochs": 3}, resume=True)
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete", 2: "complete"}
     assert any("begins in the middle" in finding.message for finding in probes.verify(tmp_path / "run").findings)
+
+
+LOADER = DataLoader(torch.ones(4, 2, 3), batch_size=None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "batches", "joined"), [("batch", LOADER, True), ("optimizer", LOADER, False), ("batch", [*LOADER], False)]
+)
+def test_the_steps_before_a_checkpoint_are_joined_if_a_batch_is_a_step(rule: str, batches: Any, joined: bool, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="bad batch"):
+        trained(tmp_path / "run", 2, fails_at=8, steps=(rule, batches))
+    state = {"epoch_length": 4, "max_epochs": 2, "iteration": 6}
+    trained(tmp_path / "run", 2, state, steps=(rule, batches), resume=True)
+    found = probes.open(tmp_path / "run").sel(epoch=1)
+    assert [one.before for one in found.attempts if one.epoch == 1] == ([2, None] if joined else [None, None])
+    assert (found["acts", "0"].steps.tolist() == [0, 1, 2, 3]) is joined
 
 
 @pytest.mark.parametrize("skip_completed", [False, True])

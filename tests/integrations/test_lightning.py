@@ -62,6 +62,9 @@ CONTINUED = """
     def configure"""
 
 
+STEPS = {"run": [0, 2, 3, 4, 5], "another": [2, 3, 4, 5]}  # the exception drops step 1, which the checkpoint includes
+
+
 @pytest.mark.parametrize("out", ["run", "another"])
 def test_an_epoch_that_lightning_continues_in_the_middle_has_its_number_and_is_not_complete(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -76,6 +79,8 @@ def test_an_epoch_that_lightning_continues_in_the_middle_has_its_number_and_is_n
             runpy.run_path(str(own), run_name="__main__")
     found = probes.open(tmp_path / out)
     assert found.state[1] == "incomplete"
+    series = next(iter(found.sel(epoch=1, phase="train").series))
+    assert series.steps.tolist() == STEPS[out]
     assert any("begins in the middle" in finding.message for finding in probes.verify(tmp_path / out).findings)
 
 

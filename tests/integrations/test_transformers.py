@@ -48,7 +48,7 @@ def callback(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules[MODULE]
 
 
-def trained(callback: Any, batches: int, length: int, most: int, begin: int = 0) -> None:
+def trained(callback: Any, batches: int, length: int, most: int, begin: int = 0, **found: Any) -> None:
     """The calls that the Trainer makes.
 
     Args:
@@ -57,15 +57,17 @@ def trained(callback: Any, batches: int, length: int, most: int, begin: int = 0)
         length: what the Trainer takes for their number: `most`, if it does not know it.
         most: steps of the training.
         begin: steps of the checkpoint that it continues from.
+        found: further arguments of the calls.
     """
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    arguments, control = SimpleNamespace(ignore_data_skip=False), SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
+    arguments = SimpleNamespace(ignore_data_skip=False, gradient_accumulation_steps=found.pop("accumulate", 1))
+    control = SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
     state = SimpleNamespace(epoch=begin // length + begin % length / length if begin else 0)
     callback.on_train_begin(arguments, state, control, model=model)
     number, step = begin, begin // length
     while not control.should_training_stop:
-        callback.on_epoch_begin(arguments, state, control)
+        callback.on_epoch_begin(arguments, state, control, **found)
         for index in range(number % batches, batches):
             model(torch.ones(1, 3)).sum().backward()
             optimizer.step()
@@ -96,4 +98,15 @@ def test_an_epoch_in_whose_middle_the_trainer_stops_or_continues_is_not_complete
     assert states == [{0: "complete", 1: "complete"}, {0: "complete", 1: "incomplete"}]
     trained(callback(OUTPUTS, tmp_path / "run", resume=True), batches=4, length=4, most=12, begin=5)
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete", 2: "complete"}
+    assert probes.open(tmp_path / "run").sel(epoch=1)["acts", ""].steps.tolist() == [0, 1, 2]  # of an unknown step
     assert probes.verify(tmp_path / "run").ok
+
+
+@pytest.mark.parametrize(("accumulate", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 1, 2])])
+def test_the_steps_before_a_checkpoint_are_joined_if_the_trainer_knows_them(
+    callback: Any, accumulate: int, expected: list[int], tmp_path: Path
+) -> None:
+    trained(callback(OUTPUTS, tmp_path / "run"), batches=4, length=4, most=7)
+    arguments = {"train_dataloader": range(4), "accumulate": accumulate}
+    trained(callback(OUTPUTS, tmp_path / "run", resume=True), batches=4, length=4, most=8, begin=5, **arguments)
+    assert probes.open(tmp_path / "run").sel(epoch=1)["acts", ""].steps.tolist() == expected
