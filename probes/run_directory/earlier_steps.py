@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.series_part import SeriesPart, StepColumn, Variants
+from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds, Variants
+
+
+def ids_before(found: StepIds, before: int) -> StepIds:
+    """The sample ids of the steps before one."""
+    kept = found.steps < before
+    return StepIds(found.steps[kept], found.sizes[kept], found.ids[np.repeat(kept, found.sizes)])
 
 
 class EarlierSteps:

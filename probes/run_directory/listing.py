@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,7 @@ class Directory:
         self._root = path if path.is_dir() else path.parent
         self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
         self._closings: dict[str, Any] = {}
+        self._train_steps: dict[str, Counter[int]] = {}
         self._addresses: dict[str, tuple[SeriesAddress, ...]] = {}
         self._parts: dict[tuple[str, SeriesAddress], SeriesPart] = {}
 
@@ -232,8 +233,13 @@ class Directory:
         return tuple(_outline(row, found.epoch) for row in found.series)
 
     def ids(self, name: str, phase: str) -> StepIds | None:
-        """The sample ids of the steps of a phase of a file, if the run has them."""
-        return self.file(name).ids(phase)
+        """The sample ids of the steps of a phase of a file, as far as the file counts, if the run has them."""
+        found = self.file(name).ids(phase)
+        if found is None or name not in self._before:
+            return found
+        from probes.run_directory.earlier_steps import ids_before  # NumPy, as below h5py
+
+        return ids_before(found, self._before[name])
 
     def part(self, name: str, address: SeriesAddress) -> SeriesPart:
         """A series of a file, as far as the file counts."""
@@ -269,11 +275,20 @@ class Directory:
 
     def captures_before(self, found: ListedFile, step: int) -> int:
         """The number of captures of training steps before one."""
+        if found.name not in self._train_steps:
+            self._train_steps[found.name] = self._count_by_step(found.name)
+        return sum(count for at, count in self._train_steps[found.name].items() if at < step)
+
+    def _count_by_step(self, name: str) -> Counter[int]:
+        """The number of captures of each training step of a file."""
+        counts: Counter[int] = Counter()
         try:
-            parts = [self.file(found.name).part(one) for one in self._all_addresses(found.name) if one.key.phase == TRAIN]
-            return sum(int((part.steps.column < step).sum()) for part in parts)
+            for address in self._all_addresses(name):
+                if address.key.phase == TRAIN:
+                    counts.update(self.file(name).part(address).steps.column.tolist())
         except (ProbesError, OSError):  # nothing of it can be shown, and a list of the run needs no file; `verify` names the damage
-            return 0
+            return Counter()
+        return counts
 
     def first_step(self, found: ListedFile) -> int:
         """The number of the first training step of an attempt, of which this is the first file."""

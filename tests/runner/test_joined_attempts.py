@@ -219,6 +219,18 @@ def _killed(run: Any, first: int) -> Iterator[Tensor]:
         yield x
 
 
+def test_sample_ids_are_of_the_steps_that_are_shown(tmp_path: Path) -> None:
+    def by_ids(run: Any, first: int) -> Iterable[Tensor]:
+        return run.steps(ROWS[first:], ids=lambda x: [f"{run.directory.name}-{len(list(run.directory.glob('run*.json')))}"])  # type: ignore[no-any-return]
+
+    training = Training(tmp_path / "run")
+    training.start(fails=8, loop=by_ids)
+    training.start(first=6, fails=9, loop=by_ids)
+    series = probes.open(training.out).sel(epoch=0)["p", "0"]
+    assert series.step_ids(0) == {step: ["run-1" if step < 6 else "run-2"] for step in range(9)}
+    assert probes.open(training.out)._directory.ids("epoch-0000.h5", "train").steps.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_first_step_needs_the_epoch_that_it_is_in(tmp_path: Path) -> None:
     with (
         pytest.raises(UsageError, match="`first_step=5` is a step of one epoch: give `start` too, the epoch of the checkpoint"),
