@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from probes.capture_file.closing import rule_verdicts
@@ -21,6 +22,7 @@ from probes.runner.engine import Engine
 from probes.runner.watch.loss_scale_watch import scale_lines
 from probes.signature import size
 from probes.spec import Probe
+from probes.spec.when import When
 
 Accounts = Mapping[int, list[Account]]
 
@@ -87,7 +89,8 @@ class RunSummary:
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
         self.verdicts = writer.sinks.evaluator.verdicts
-        found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic)
+        was_due = partial(_was_due, clock.current.before, engine.moment.rank)
+        found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic, was_due=was_due)
         self.problems = [*(problem for problem, _ in found), *writer.sinks.evaluator.problems()]
         self.unreached = {problem: value for problem, value in found if value is not None}
 
@@ -197,9 +200,22 @@ def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Pro
 
 
 def unmet_values(
-    plan: Plan, counters: Accounts, totals: Mapping[str, int], *, automatic: bool = False
+    plan: Plan,
+    counters: Accounts,
+    totals: Mapping[str, int],
+    *,
+    automatic: bool = False,
+    was_due: Callable[[When], bool] = lambda when: False,
 ) -> list[tuple[Problem, MissedValue | None]]:
-    """The problems of `unmet`, and the value of each that was never reached; `automatic` is a run around a script."""
+    """The problems of `unmet`, and the value of each that was never reached.
+
+    Args:
+        plan: the bindings.
+        counters: their counters, by epoch.
+        totals: the steps of the run, by phase.
+        automatic: whether this is a run around a script.
+        was_due: whether a schedule selects a step that an earlier attempt has made; a probe that is due only there lacks nothing.
+    """
     found: list[tuple[Problem, MissedValue | None]] = []
     for name, indices in _probes(plan).items():
         bindings = [plan.bindings[index] for index in indices]
@@ -210,6 +226,8 @@ def unmet_values(
         waits = chosen.when.trigger is not None or chosen.where is not None  # an empty result is the good case
         done = [account.fired if edits or waits else account.written for epochs in accounts.values() for account in epochs]
         if not any(done):
+            if not any(account.expected for epochs in accounts.values() for account in epochs) and was_due(chosen.when):
+                continue
             why, hint = _why(plan, totals, accounts)
             hint = hint or _how_to_log(bindings, automatic=automatic)
             message = f"probe `{name}` {'edited' if edits else 'captured'} nothing: {why}"
@@ -222,6 +240,12 @@ def unmet_values(
                 value = MissedValue(name, binding.target, binding.value)
                 found.append((problem, value if _never_reached(accounts[binding.index]) else None))
     return found
+
+
+def _was_due(before: Mapping[int, Mapping[str, int]], rank: int, when: When) -> bool:
+    """Whether a schedule selects a step that an earlier attempt has made."""
+    places = ((epoch, phase, count) for epoch, counts in before.items() for phase, count in counts.items() if count)
+    return any(when.covers(epoch, phase, rank) and (when.steps is None or when.steps.count(count) > 0) for epoch, phase, count in places)
 
 
 def _never_reached(accounts: Sequence[Account]) -> bool:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 import probes
 from probes.commands.ls import ls
-from probes.errors import UsageError
+from probes.errors import RunError, UsageError
 from probes.run_directory.recover import recover
 
 STEPS = 10
@@ -229,6 +229,32 @@ def test_sample_ids_are_of_the_steps_that_are_shown(tmp_path: Path) -> None:
     series = probes.open(training.out).sel(epoch=0)["p", "0"]
     assert series.step_ids(0) == {step: ["run-1" if step < 6 else "run-2"] for step in range(9)}
     assert probes.open(training.out)._directory.ids("epoch-0000.h5", "train").steps.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("when", [{"steps": {"first": 3}}, {"epochs": {"at": [1]}}])
+def test_a_probe_may_be_due_only_in_steps_before_the_checkpoint(when: dict[str, Any], tmp_path: Path) -> None:
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "when": when}}}
+    model = nn.Sequential(nn.Linear(4, 3))
+    with suppress(KeyError), probes.attach(model, spec, tmp_path / "run") as run:
+        for _ in run.epochs(2):
+            for x in run.steps(ROWS[:7]):
+                model(x)
+        raise KeyError
+    with probes.attach(model, spec, tmp_path / "run", resume=True) as run, run.epoch(2, first_step=5):
+        for x in run.steps(ROWS[5:]):
+            model(x)
+
+
+def test_a_probe_that_was_never_due_is_an_error_in_a_continued_run_too(tmp_path: Path) -> None:
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "when": {"epochs": {"at": [7]}}}}}
+    model = nn.Sequential(nn.Linear(4, 3))
+    run = probes.attach(model, spec, tmp_path / "run")
+    run.start()
+    with run.epoch(0, first_step=5):
+        for x in run.steps(ROWS[5:]):
+            model(x)
+    with pytest.raises(RunError, match="its schedule selects no step of the run"):
+        run.close()
 
 
 def test_a_first_step_needs_the_epoch_that_it_is_in(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class OpenEpoch:
         raised: why a loop over epochs or steps was left by an exception, which may yet be caught.
         loops: the iterations of `run.steps` in it.
         first_step: number of its first training step, as the loop states it.
+        before: steps by phase of each epoch that earlier attempts made, as far as they are known.
     """
 
     rule: str
@@ -56,6 +57,7 @@ class OpenEpoch:
     raised: str = ""
     loops: dict[Hashable, BatchLoop] = field(default_factory=dict)
     first_step: int = 0
+    before: dict[int, Mapping[str, int]] = field(default_factory=dict)
     _unopened: int = 0
     _turn: list[BatchPass] | None = None
     _earlier: dict[int, Mapping[str, int]] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class OpenEpoch:
     def resume(self, epoch: int, steps: Mapping[int, Mapping[str, int]]) -> None:
         """Continue after the epochs of an earlier attempt, given the steps by phase of each."""
         self.following = epoch
-        self._earlier = dict(steps)
+        self._earlier, self.before = dict(steps), dict(steps)
 
     def begin(self, epoch: int, first_step: int = 0) -> None:
         """The loop begins an epoch.
@@ -119,6 +121,7 @@ class OpenEpoch:
         self.first_step = first_step
         if first_step:
             self.steps.counts[TRAIN] = first_step
+            self.before[epoch] = {TRAIN: first_step}
         self.steps.unused = [0, 0]
         self.raised = ""
         self.steps.answers.append(EpochOpened(epoch, dict(self.steps.totals), first_step))
