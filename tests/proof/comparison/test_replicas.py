@@ -6,9 +6,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import probes
+from probes.proof.comparison.replicas import replica_findings
+from tests.reader.recorded import Recording
 from tests.warm import programs
 
 PROGRAM = """
@@ -58,3 +61,13 @@ def test_the_first_step_rank_and_parameter_that_diverge_are_named(tmp_path: Path
 def test_replicas_that_stay_together_verify(tmp_path: Path) -> None:
     launch(tmp_path / "r", "never")
     assert probes.verify(tmp_path / "r", replicas=True).ok
+
+
+def test_ranks_are_compared_in_each_attempt_of_a_joined_epoch(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        for attempt, first in ((1, 0), (2, 2)):
+            recording = Recording(tmp_path, 0, attempt=attempt, rank=rank, head={"first_step": first} if first else {})
+            for step in (first, first + 1):
+                recording.take(np.full(2, rank if step == 3 else 7, "<f4"), step=step, attrs={"hook": "tensor"})
+            recording.sealed(complete=False)
+    assert [one.steps for one in replica_findings(tmp_path)] == [(3, 3)]
