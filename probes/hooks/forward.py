@@ -59,6 +59,8 @@ class ForwardHook(ModuleHook):
             return None
         if is_dynamo_compiling():
             return trace_output(self, module, args, output)
+        if id(module) != self.module and self.is_moved(module):
+            return None
         if graph_task() != -1:
             return self.recompute(module, output, self.repeat())
         at = self.state.calls.get(get_ident()) or self.state.here()

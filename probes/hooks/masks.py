@@ -45,8 +45,11 @@ class MaskedForwardHook(ForwardHook):
         self.masks = tuple(dict.fromkeys(path for tap in taps for path in tap.masks))
 
     @runs_eagerly
-    def with_inputs(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> object:
-        """Capture the output while the masks of the call are known."""
+    def with_inputs(self, module: Module, args: tuple[Any, ...], *rest: Any) -> object:
+        """Capture the output while the masks of the call are known; a hook that PyTorch has moved to another module gets no `kwargs`."""
+        if len(rest) < 2:
+            return None
+        kwargs, output = rest
         if not self.gate.due or is_dynamo_compiling():  # a compiled graph keeps outputs only, so values with a mask are skipped there
             return self(module, args, output)
         with given(masks_of(self.masks, self.names, self.names.bind(args, kwargs))):

@@ -164,9 +164,11 @@ class _Hook(HookOfOurs):
 
 class _Before(_Hook):
     def __call__(self, module: Module, args: object) -> None:
-        self.tap.before()
+        if module is self.tap.module:
+            self.tap.before()
 
 
 class _After(_Hook):
     def __call__(self, module: Module, args: object, output: object) -> None:
-        self.tap.after()
+        if module is self.tap.module:
+            self.tap.after()

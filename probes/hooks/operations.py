@@ -325,14 +325,16 @@ class _BeforeForward(_Side):
     __slots__ = ()
 
     def __call__(self, module: Module, args: object) -> None:
-        self.hook.before()
+        if not self.hook.is_moved(module):
+            self.hook.before()
 
 
 class _AfterForward(_Side):
     __slots__ = ()
 
     def __call__(self, module: Module, args: object, output: object) -> None:
-        self.hook.after()
+        if not self.hook.is_moved(module):
+            self.hook.after()
 
 
 class CallWithOperations(OutermostCall):

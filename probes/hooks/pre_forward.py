@@ -42,9 +42,12 @@ class PreForwardHook(ModuleHook):
         self.traceable = not self.edits and not grads
         self.wanted = first_keys(taps)
 
-    def __call__(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
-        """Capture the inputs and arm their gradients, if a probe is due; return changed inputs."""
-        if not self.gate.due:
+    def __call__(self, module: Module, args: Args, kwargs: Kwargs | None = None) -> tuple[Args, Kwargs] | None:
+        """Capture the inputs and arm their gradients, if a probe is due; return changed inputs.
+
+        A hook that PyTorch has moved to another module gets no `kwargs`.
+        """
+        if not self.gate.due or kwargs is None:
             return None
         if is_compiling():
             changes: tuple[Args, Kwargs] | None = trace_inputs(self, module, args, kwargs)

@@ -216,3 +216,34 @@ def test_the_reason_of_a_parameter_that_needs_no_gradient_is_frozen(tmp_path: Pa
             model(x).sum().backward()
             optimizer.step()
     assert "`grad` of `0.weight`: frozen 3 times" in str(run.summary())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_quantization_that_moves_hooks_to_new_modules_ends_no_training_and_doubles_no_capture(fused: bool, tmp_path: Path) -> None:
+    from torch.ao import quantization
+
+    model = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 1))
+    masked = {"dims": ["row", "channel", "y", "x"], "transforms": [{"kind": "stats", "mask": "input.input"}]}
+    spec: dict[str, Any] = {
+        "version": 1,
+        "probes": {
+            "all": {"modules": ["**"], "values": ["input", "output", "grad_output"], "expect": {"fires": "some"}},
+            "masked": {"modules": ["3"], "values": ["output"], **masked},
+            "called": {"modules": ["3"], "ops": ["conv2d"], "values": ["output"]},
+        },
+    }
+    with probes.attach(model, spec, tmp_path / "run"):
+        for step in range(4):
+            if step == 2:
+                if fused:
+                    quantization.fuse_modules_qat(model, [["0", "1", "2"]], inplace=True)
+                model.qconfig = quantization.get_default_qat_qconfig("fbgemm")  # type: ignore[assignment]  # not a module
+                quantization.prepare_qat(model, inplace=True)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(torch.randn(4, 1, 5, 5)).sum().backward()
+            optimizer.step()
+    found = probes.open(tmp_path / "run")
+    for probe, *leaf in (("all", "input.input"), ("all", "output"), ("all", "grad_output"), ("masked",), ("called",)):
+        clocks = found[(probe, "3", *leaf)].clocks
+        assert [(clock["step"], clock["call"]) for clock in clocks] == [(0, 0), (1, 0), (2, 0), (3, 0)]

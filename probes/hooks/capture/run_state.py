@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterable
 from threading import Lock, get_ident
 from typing import Any, Protocol
 
+from torch.nn import Module
+
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.pinned import PinnedBuffer
 from probes.hooks.capture.tracing import runs_eagerly
@@ -260,6 +262,13 @@ class ModuleHook(HookOfOurs):
         self.module = module
         self.repeated = 0
         self.traced: list[Any] = []
+
+    def is_moved(self, module: Module) -> bool:
+        """Whether PyTorch has put the hook on another module: `torch.ao.quantization` does so when it fuses or swaps modules.
+
+        The replicas of `DataParallel` share the hooks of the module that they replicate.
+        """
+        return id(module) != self.module and not getattr(module, "_is_replica", False)
 
     def repeat(self) -> int:
         """A number for a recompute of activation checkpointing; the order of the numbers shows which call each repeats."""
