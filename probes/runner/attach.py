@@ -11,6 +11,7 @@ from typing import Any
 from torch.nn import Module
 
 from probes.errors import UsageError, nearest
+from probes.hooks.capture.tracing import undisturbed
 from probes.plan import Plan, resolve
 from probes.plan.edit_source import given_names
 from probes.provenance.collect import Script
@@ -79,7 +80,7 @@ def attach(
         for run in attached_in(Path(out).absolute()):
             run.give_way(take_over=resume and take_over)
     wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic, candidate)
-    start = begin(plan, wanted)
+    start = undisturbed(begin)(plan, wanted)
     return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
 
 

@@ -96,6 +96,17 @@ def test_a_mode_of_the_program_sees_the_same_with_probes_and_without(make: Any, 
     assert len(probes.open(tmp_path / "run")["projected", "0"].numpy()) == 3
 
 
+@pytest.mark.parametrize("make", [Dispatched, Called])
+def test_a_mode_that_is_on_when_the_probes_are_attached_sees_nothing_of_it(make: Any, tmp_path: Path) -> None:
+    model = nn.Linear(4, 3)
+    with make() as mode:
+        run = probes.attach(model, {"version": 1, "probes": {"values": {**OUTPUT, "modules": [""]}}}, out=tmp_path / "run")
+        assert not mode.seen
+        with run:
+            model(torch.ones(2, 4))
+    assert mode.seen.keys() <= {"ones", "linear", "aten.ones.default", "aten.t.default", "aten.addmm.default"}
+
+
 def test_flops_are_those_of_the_program(tmp_path: Path) -> None:
     alone, beside = FlopCounterMode(display=False), FlopCounterMode(display=False)
     trained(plain, alone)
