@@ -57,6 +57,8 @@ for epoch in range(2):  # epoch: one pass over the training loader
   If the loop gets a batch in train mode, the first call with it belongs to the new epoch in any phase, such as an adversarial attack on it.
   Calls before the first pass belong to epoch 0.
   After a warm-up on some batches of one loader, the next loader starts epochs, even if the script keeps the first one.
+  Loaders that are iterated in turn are one epoch, unless the epoch before was over one loader: then each pass is an epoch, as in a
+  training and a fine-tuning after it.
 - **Threads.** The loop may run in any thread: `probes` follows the loaders of the thread in which the model is trained. If another
   thread fetches the batches of an iterator that the loop has made (a background loader), a batch is in use from the first training
   call after `optimizer.step()`, and the epoch counts as complete when all of its batches were fetched. If the other thread makes the

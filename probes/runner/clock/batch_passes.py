@@ -113,6 +113,7 @@ class BatchPasses:
         pulls: pulls so far.
         training_pulls: batches that were pulled for training calls.
         training_passes: passes that they were of.
+        alone: whether the epoch before was over one loader, so that a pass over another one is not a part of the same epoch.
     """
 
     main: BatchPass | None = None
@@ -122,6 +123,7 @@ class BatchPasses:
     pulls: int = 0
     training_pulls: int = 0
     training_passes: int = 0
+    alone: bool = False
     _loaders: dict[Hashable, LoaderState] = field(default_factory=dict)
     _passes: dict[Hashable, BatchPass] = field(default_factory=dict)
     _order: list[BatchPass] = field(default_factory=list)
@@ -246,15 +248,20 @@ class BatchPasses:
             by_optimizer: whether only an optimizer's step makes a loader a training loader.
 
         Returns:
-            Whether the pass begins an epoch: its loader was gone over in the open one already, or its main loaders were deleted.
+            Whether the pass begins an epoch: its loader was gone over in the open one already, or its main loaders were deleted, or it
+            follows epochs over one loader each, as a fine-tuning follows a training.
         """
         if not fed or fed[0] is self.main or (self.main is not None and self._goes_on(self.main, fed[0])):
             return False
         self.main = fed[0]
         mains = [loader for loader in self.mains if loader.trains or not by_optimizer]
+        alone, other = len(set(self.mains)) == 1, self.main.loader not in self.mains
         self.mains.append(self.main.loader)
         again = self.main.loader in known and (self.main.loader.trains or not by_optimizer)
-        return again or (bool(mains) and all(loader.gone for loader in mains))
+        begins = again or (bool(mains) and all(loader.gone for loader in mains)) or (self.alone and alone and other)
+        if begins:
+            self.alone = alone
+        return begins
 
     def _goes_on(self, main: BatchPass, fed: BatchPass) -> bool:
         """Whether the main pass is still the one of the loop, although a training call uses a batch of another one.
