@@ -111,8 +111,8 @@ class BatchPasses:
         epoch: the passes that training calls of the open epoch were made on.
         fresh: passes pulled since the last training call, in the order of their pulls.
         pulls: pulls so far.
-        training_pulls: batches that were pulled for training calls.
-        training_passes: passes that they were of.
+        training_pulls: batches of passes on which training calls were made.
+        training_passes: these passes.
         alone: whether the epoch before was over one loader, so that a pass over another one is not a part of the same epoch.
     """
 
@@ -144,6 +144,7 @@ class BatchPasses:
             found = self._passes[key] = BatchPass(LoaderState())
         self.pulls += 1
         found.pulls += 1
+        self.training_pulls += found.feeds
         found.exhausted = 0  # within a pass, a loader may restart its inner iterator
         found.first_pull = found.first_pull or self.pulls
         found.last_pull, found.phase, found.at_last = self.pulls, phase, last
@@ -194,12 +195,12 @@ class BatchPasses:
         if not found and not self.has_main:
             found = live
         for one in found:
-            self.training_passes += not one.feeds
-            self.training_pulls += one.pulls - one.counted
             if one.feeds:
                 one.most = max(one.most, one.pulls - one.counted)
             else:
                 one.first = one.pulls
+                self.training_passes += 1
+                self.training_pulls += one.pulls
             one.feeds, one.counted, one.alone = True, one.pulls, one.alone + (len(found) == 1)
             if one.ahead < 0:
                 one.ahead = one.pulls - 1
