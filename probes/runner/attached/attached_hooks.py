@@ -11,23 +11,20 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import LossListener, Tap
-from probes.hooks.forward import ForwardHook
 from probes.hooks.loop import LoopTap
-from probes.hooks.masks import MaskedForwardHook
 from probes.hooks.memory import MemoryTap
 from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap, end_recomputes
 from probes.hooks.optimizer import OptimizerTap
-from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
-from probes.plan import Binding, Node, Plan, Tree
+from probes.plan import Binding, Plan, Tree
 from probes.plan.drift import added, is_outdated, node_of, renew
 from probes.runner.attached.due_hooks import DueHooks
+from probes.runner.attached.module_hooks import BEFORE, ModuleHooks
 from probes.runner.attached.optimizer_steps import OptimizerSteps
 from probes.runner.attached.schedule import Schedule
 from probes.runner.attached.taps import Taps
 from probes.runner.triggers.trigger import TriggerWatch
 
-BEFORE = ("input", "grad_input", "grad_input_total")  # value roots for which a pre-forward hook is registered
 APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps without a hook of a module, or that register hooks themselves
 
 
@@ -76,7 +73,8 @@ class Live:
         self.standing: list[Any] = []
         self.stood: set[int] = set()
         self.late: list[TensorTap] = []
-        self.hooks: list[ForwardHook | PreForwardHook | OperationsHook] = []
+        self.module_hooks = ModuleHooks(self.trees, moment, schedule)
+        self.hooks = self.module_hooks.hooks
         self.due_hooks: list[DueHooks] = []
         self.outdated = False
         self.captures = True
@@ -97,24 +95,6 @@ class Live:
             found[tap.gate].append(tap)
         return list(found.items())
 
-    def _operations(self, chosen: list[tuple[Binding, OperationTap]]) -> list[Any]:
-        """Register the hooks of operations: two for each module."""
-        groups: dict[int, list[tuple[Binding, OperationTap]]] = defaultdict(list)
-        for binding, tap in chosen:
-            groups[id(self._node(binding).module)].append((binding, tap))
-        handles = []
-        for group in groups.values():
-            binding = group[0][0]
-            module = self._node(binding).module
-            gate = self.schedule.union([tap.gate for _, tap in group])
-            hook = OperationsHook(binding.module, self.moment, gate, [tap for _, tap in group], module)
-            self.hooks.append(hook)
-            handles += hook.attach(module)
-        return handles
-
-    def _node(self, binding: Binding) -> Node:
-        return self.trees[binding.model].nodes[binding.module]
-
     def reset_counters(self) -> list[Account]:
         """Reset the counters of every binding."""
         self.captures = True
@@ -133,25 +113,15 @@ class Live:
             for binding, tap in self._bound()
             if not isinstance(tap, APART) and stands(binding) and node_of(self.trees, binding) is not None
         ]
-        self.standing = self._hooks(chosen)
+        self.standing = self.module_hooks.register(chosen)
         roots = [(binding, tap) for binding, tap in self._bound() if isinstance(tap, OperationTap) and not binding.module]
-        self.standing += self._operations(roots)
+        self.standing += self.module_hooks.register_operations(roots)
         self.stood = {binding.index for binding, _ in (*chosen, *roots)}
         if compiled.is_expected():
-            self.standing += self._witnesses()
+            self.standing += self.module_hooks.register_witnesses()
         self._count()
         if self.standing and compiled.in_use():
             compiled.forget()
-
-    def _witnesses(self) -> list[Any]:
-        """Register a hook without arguments on each root: its trace in a graph shows that a compiled function called the model."""
-        gate = Gate()
-        gate.due = True
-        hooks = [
-            (tree.root, ForwardHook("", self.moment, gate, (), tree.root.module)) for tree in self.trees.values() if not tree.root.scripted
-        ]
-        self.hooks += [hook for _, hook in hooks]
-        return [root.module.register_forward_hook(compiled.registered(hook.__call__)) for root, hook in hooks]
 
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
@@ -201,10 +171,12 @@ class Live:
                 self.handles += tap.attach()
             elif binding.index not in self.stood and not isinstance(tap, APART):
                 chosen.append((binding, tap))
-        self.passing = self._hooks(chosen)
+        self.passing = self.module_hooks.register(chosen)
         self._let_rest()
         wanted = [(one, tap) for one, tap in bound if one.when_covers(epoch, self.moment.rank) and one.index not in self.stood]
-        self.handles += self._operations([(one, tap) for one, tap in wanted if isinstance(tap, OperationTap) and node_of(self.trees, one)])
+        self.handles += self.module_hooks.register_operations(
+            [(one, tap) for one, tap in wanted if isinstance(tap, OperationTap) and node_of(self.trees, one)]
+        )
         self._count()
 
     def _let_rest(self) -> None:
@@ -262,32 +234,6 @@ class Live:
 
     def _bound(self) -> list[tuple[Binding, Tap]]:
         return list(zip(self.plan.bindings, self.taps, strict=True))
-
-    def _hooks(self, bound: list[tuple[Binding, Tap]]) -> list[Any]:
-        """Register one hook for each module and side of its call."""
-        groups: dict[tuple[int, bool], list[Tap]] = defaultdict(list)
-        places: dict[int, Binding] = {}
-        for binding, tap in bound:
-            module = self._node(binding).module
-            places[id(module)] = binding
-            groups[id(module), tap.root in BEFORE].append(tap)
-        return [self._hook(places[module_id], before, taps) for (module_id, before), taps in groups.items()]
-
-    def _hook(self, binding: Binding, before: bool, taps: list[Tap]) -> Any:
-        module = self._node(binding).module
-        gate: Gate = self.schedule.union([tap.gate for tap in taps])
-        if before:
-            pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
-            self.hooks.append(pre)
-            return module.register_forward_pre_hook(compiled.registered(pre.__call__), with_kwargs=True)
-        if any(tap.masks for tap in taps):
-            masked = MaskedForwardHook(binding.module, self.moment, gate, taps, module)
-            self.hooks.append(masked)
-            return module.register_forward_hook(compiled.registered(masked.with_inputs), with_kwargs=True)
-        after = ForwardHook(binding.module, self.moment, gate, taps, module)
-        self.hooks.append(after)
-        # The bound method is called in less time than the object.
-        return module.register_forward_hook(compiled.registered(after.__call__))
 
     @property
     def call_kind(self) -> type[OutermostCall]:
