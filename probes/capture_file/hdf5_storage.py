@@ -28,6 +28,8 @@ BFLOAT16 = (15, 7, 8, 0, 7)  # sign position, exponent position and size, mantis
 FLOAT16 = (15, 10, 5, 0, 10)  # of IEEE; two types of the HDF5 library have them, see `hdf5_write`
 
 BYTE = np.dtype(np.uint8)
+SMALL = 1 << 12  # bytes; so much and less is taken from a window of the file that was read at once
+WINDOW = 1 << 15
 
 Elements = NDArray[Any]
 
@@ -99,6 +101,7 @@ class FileContent:
 
     def __init__(self, path: Path, handle: h5py.h5f.FileID) -> None:
         self._path, self._handle = path, handle
+        self._window = 0, np.empty(0, BYTE)
         self.size = os.fstat(self.descriptor).st_size
 
     @property
@@ -113,16 +116,28 @@ class FileContent:
             FileRefused: the file ends before.
             StorageError: the disk fails.
         """
+        bytes_asked = count * dtype.itemsize
+        if bytes_asked <= SMALL:
+            begin, window = self._window
+            if not begin <= offset <= begin + len(window) - bytes_asked:
+                window = np.empty(min(WINDOW, max(self.size - offset, bytes_asked)), BYTE)
+                self._window = begin, window = offset, window[: self._fill(window, offset, bytes_asked)]
+            return window[offset - begin : offset - begin + bytes_asked].copy().view(dtype)
         out = np.empty(count, dtype)
-        rest = out.view(np.uint8).data
+        self._fill(out.view(BYTE), offset, bytes_asked)
+        return out
+
+    def _fill(self, out: Elements, offset: int, least: int) -> int:
+        """Fill the array with the bytes at a place; returns how many there are, if they are not fewer than `least`."""
+        rest, end = out.data, offset
         try:
-            while rest and (read := os.preadv(self.descriptor, [rest], offset)):
-                rest, offset = rest[read:], offset + read
+            while rest and (read := os.preadv(self.descriptor, [rest], end)):
+                rest, end = rest[read:], end + read
         except OSError as error:
             raise StorageError(f'"{self._path}" cannot be read: {error.strerror or error}') from error
-        if rest:
-            raise FileRefused("truncated", f'"{self._path}" has {offset} bytes, and had {self.size} when it was opened')
-        return out
+        if end - offset < least:
+            raise FileRefused("truncated", f'"{self._path}" has {end} bytes, and had {self.size} when it was opened')
+        return end - offset
 
 
 class StoredArray(Protocol):

@@ -14,6 +14,7 @@ import pytest
 import probes
 from probes.capture_file import hdf5_read
 from probes.capture_file.hdf5_read import open_file
+from probes.capture_file.hdf5_storage import FileContent
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError
 from tests.descriptors import open_below
@@ -286,6 +287,29 @@ def test_a_file_that_was_cut_short_is_refused_as_truncated(tmp_path: Path) -> No
     with pytest.raises(FileRefused) as refused:
         read_everything(path)
     assert refused.value.code == "truncated"
+
+
+def test_parts_of_a_file_are_the_same_in_any_order_and_small_ones_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = np.random.default_rng(0).integers(0, 1 << 30, 200_000)
+    with h5py.File(tmp_path / "some.h5", "w") as file:
+        file["values"] = stored
+    reads: list[int] = []
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *given: reads.append(given[2]) or preadv(*given))
+    with h5py.File(tmp_path / "some.h5") as file:
+        content, offset = FileContent(tmp_path / "some.h5", file.id), file["values"].id.get_offset()
+        places = [
+            (start, count) for start in (0, 3, 4_000, 100_000, 199_990) for count in (1, 10, 512, 513, 9_000) if start + count <= 200_000
+        ]
+        for start, count in (*places, *reversed(places), *np.random.default_rng(1).permutation(places).tolist()):
+            assert (content.array(stored.dtype, count, offset + 8 * start) == stored[start : start + count]).all()
+        with pytest.raises(FileRefused, match="and had"):
+            content.array(stored.dtype, 2, content.size - 8)
+        reads.clear()
+        assert [int(content.array(stored.dtype, 1, offset + 8 * place)[0]) for place in range(20_000)] == stored[:20_000].tolist()
+    assert len(reads) < 10
 
 
 def test_a_file_that_is_cut_off_after_it_was_opened_is_refused_and_does_not_end_the_process(tmp_path: Path) -> None:
