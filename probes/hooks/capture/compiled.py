@@ -18,6 +18,7 @@ from torch import Tensor
 
 from probes.errors import RunError
 from probes.hooks.capture.model_copies import HookOfOurs
+from probes.hooks.capture.tracing import is_transformed, outwards
 from probes.optional_package import OLDEST_COMPILER, is_older
 from probes.tensors import children, key_names
 
@@ -30,11 +31,13 @@ class TraceableHook(Protocol):
     """A hook on a module, in the form that is traced.
 
     Attributes:
+        edits: those that change the value.
         traceable: whether all its work can wait until the call has returned.
         traced: copies of the values that it was called with.
         wanted: the members of a value that its probes capture; None for all.
     """
 
+    edits: tuple[Any, ...]
     traceable: bool
     traced: list[Any]
     wanted: frozenset[str] | None
@@ -96,7 +99,7 @@ def kept(value: Any, wanted: frozenset[str] | None) -> Any:
 
 def trace_output(hook: TraceableHook, module: Any, args: Any, output: Any) -> Any:
     """The traced part of a forward hook; work that cannot be traced runs between two graphs."""
-    if is_exporting():
+    if is_exporting() or (not hook.edits and is_enclosed()):
         return None
     if not hook.traceable:
         return between_graphs(hook, module, args, output)
@@ -106,12 +109,24 @@ def trace_output(hook: TraceableHook, module: Any, args: Any, output: Any) -> An
 
 def trace_inputs(hook: TraceablePreHook, module: Any, args: Any, kwargs: Any) -> Any:
     """The traced part of a forward pre-hook."""
-    if is_exporting():
+    if is_exporting() or (not hook.edits and is_enclosed()):
         return None
     if not hook.traceable:
         return between_graphs(hook, module, args, kwargs)
     hook.traced.append(kept(hook.bind(args, kwargs), hook.wanted))
     return None
+
+
+def is_enclosed() -> bool:
+    """Whether no value can leave what dynamo traces now, and the graph cannot break; dynamo calls this function instead of tracing it.
+
+    That is a function that torch transforms (`grad`, `vmap`), or one that an operator takes as an argument, such as a branch of
+    `torch.cond`: PyTorch raises where a hook keeps a value of it. A checkpoint is none: the graph breaks there.
+    """
+    return is_transformed() or any(getattr(frame.f_locals.get("self"), "_ALLOW_FALLBACK_TO_EAGER", True) is False for frame in outwards())
+
+
+is_enclosed._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as `refuse_to_be_compiled`
 
 
 WHY = "probes: gradients of values and edits need a graph break here; compile without fullgraph, or take `output` and parameters' `grad`"

@@ -88,7 +88,7 @@ def _is_fake() -> bool:
 
 
 def _is_check_of_jit_trace() -> bool:
-    return any(frame.f_code.co_filename == JIT_TRACE for frame in _outwards())
+    return any(frame.f_code.co_filename == JIT_TRACE for frame in outwards())
 
 
 def is_in_function() -> bool:
@@ -96,10 +96,11 @@ def is_in_function() -> bool:
 
     A reversible network, an adjoint method or a checkpoint calls the model there, and again in the backward.
     """
-    return any(frame.f_code is FUNCTION_APPLY for frame in _outwards())
+    return any(frame.f_code is FUNCTION_APPLY for frame in outwards())
 
 
-def _outwards() -> Iterator[FrameType]:
+def outwards() -> Iterator[FrameType]:
+    """The frame of the caller, and all around it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
