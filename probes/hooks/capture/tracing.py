@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
@@ -48,6 +48,21 @@ def breaks_graph(function: Callable[P, R]) -> Callable[P, R]:
 def wraps_eagerly(function: Callable[P, R]) -> Callable[P, R]:
     """Keep dynamo from compiling a wrapper by itself, but not the program's function that it calls."""
     return _skipped(function, within=False)
+
+
+def outside_graphs(function: Callable[P, None]) -> Callable[P, None]:
+    """A function that does nothing where dynamo traces its caller: dynamo cannot trace it, and cannot break every graph either.
+
+    Args:
+        function: what torch calls as a hook on every module of the process.
+    """
+
+    @wraps(function)
+    def unless_traced(*args: P.args, **options: P.kwargs) -> None:
+        if not torch.compiler.is_dynamo_compiling():
+            function(*args, **options)
+
+    return runs_eagerly(unless_traced)
 
 
 def _skipped(function: Callable[P, R], *, within: bool) -> Callable[P, R]:

@@ -10,6 +10,7 @@ from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook, register_module_parameter_registration_hook
 from torch.optim import Optimizer
 
+from probes.hooks.capture.compiled import is_dynamo_compiling
 from probes.plan.tree import Tree
 from probes.runner.watch.call_watch import call_watch
 
@@ -85,12 +86,16 @@ class ModelChanges:
         return {id(parameter) for tree in self._clock_trees for parameter in tree.model.parameters()}
 
     def _module_assigned(self, module: Module, name: str, assigned: Module | None) -> None:
-        if not self.found and module._modules.get(name) is not assigned and self._has(module):
+        if is_dynamo_compiling():
+            self.found = True  # dynamo cannot trace the rest
+        elif not self.found and module._modules.get(name) is not assigned and self._has(module):
             self._replaced()
 
     def _parameter_assigned(self, module: Module, name: str, assigned: Any) -> None:
         # FSDP registers the parameters that it has made again and again.
-        if not self.found and module._parameters.get(name) is not assigned and id(assigned) not in self._owned and self._has(module):
+        if is_dynamo_compiling():
+            self.found = True
+        elif not self.found and module._parameters.get(name) is not assigned and id(assigned) not in self._owned and self._has(module):
             self._replaced()
 
     def _has(self, module: Module) -> bool:

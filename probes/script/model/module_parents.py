@@ -9,6 +9,7 @@ from typing import Any
 from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 
+from probes.hooks.capture.tracing import outside_graphs
 from probes.plan.tree import wrapped
 from probes.runner.watch.call_watch import call_watch
 
@@ -36,6 +37,7 @@ class ModuleParents:
             self._handle = None
         self._parents.clear()
 
+    @outside_graphs
     def _note(self, module: Module, _name: str, member: Module | None) -> None:
         self.registrations += 1
         call_watch.forget()

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.digest import blake3_hex, canonical
-from probes.hooks.capture.tracing import breaks_graph
+from probes.hooks.capture.tracing import breaks_graph, outside_graphs
 from probes.provenance.environment import generators
 from probes.provenance.weights.weights_record import tensor_hex
 from probes.tensors import NotCapturable
@@ -72,6 +72,7 @@ class NeutralityRecord:
         self._write("end", code=code, models=models, generators=generators().digests)
         self.file.close()
 
+    @outside_graphs
     def _registered(self, module: Module, _name: str, member: Module | None) -> None:
         """Hold the topmost modules: the program may release them before the end."""
         self._tops.setdefault(id(module), module)

@@ -102,3 +102,45 @@ def test_a_transform_of_torch_func_in_a_compiled_function_computes_as_without_pr
             model(x)
     read = probes.open(tmp_path / "run")
     assert [len(series.torch()) for series in read.series] == [2, 2]
+
+
+@torch._dynamo.config.patch(compiled_autograd=True)
+def test_compiled_code_may_compile_a_module_while_a_run_listens(tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+
+    @torch.compile(backend="aot_eager")
+    def step(x: Tensor) -> Tensor:
+        loss: Tensor = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    spec = {"version": 1, "probes": {"p": {"hook": "tensor", "tensors": ["weight"], "values": ["grad"]}}}
+    with probes.attach(model, spec, out=tmp_path / "run") as run:
+        for x in run.steps([X] * 2):
+            optimizer.zero_grad()
+            step(x)
+            optimizer.step()
+    assert len(probes.open(tmp_path / "run")["p", "weight"].torch()) == 2
+
+
+class Growing(nn.Module):
+    """Its forward gives it another member."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.again = self.first
+        found: Tensor = self.first(x)
+        return found
+
+
+def test_a_module_that_a_graph_adds_to_the_model_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Growing()
+    call = torch.compile(model, backend="eager", fullgraph=True)
+    with probes.attach(model, {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["*"]}}}, out=tmp_path / "run") as run:
+        for x in run.steps([X] * 3):
+            call(x)
+    assert "`again` was added to the model" in capsys.readouterr().err
