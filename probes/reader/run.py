@@ -19,7 +19,7 @@ from probes.printable import counted
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
-from probes.run_directory.attempts import Attempt, ListedFile
+from probes.run_directory.attempts import ALL_STEPS, Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
@@ -156,13 +156,25 @@ class RunReader(SeriesIndex):
                 found.append(self._joined(one, one.before, other.attempt))
             if other is not None and not one.current and one.captures:
                 place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {counted(one.captures, 'capture')}) is not shown"
-                why = "is complete" if other.state == "complete" else f"holds {other.captures}"
-                found.append(f"{place}, since attempt {other.attempt} {why}")
+                found.append(f"{place}, since {self._better(other)}")
         found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
         for lacking, sentence in ((self._directory.absent_ranks, without), (self._directory.ended_ranks, ended_before)):
             selected = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in lacking.items()}
             found += [sentence(ranks, epochs) for ranks, epochs in by_ranks(selected).items() if ranks]
         return found
+
+    def _better(self, shown: Attempt) -> str:
+        """Why an attempt is shown and not another one."""
+        if shown.state == "complete":
+            return f"attempt {shown.attempt} is complete"
+        place = shown.epoch, shown.rank
+        parts = [one for one in self.attempts if one.current and (one.epoch, one.rank) == place]
+        if len(parts) == 1:
+            return f"attempt {shown.attempt} holds {shown.captures}"
+        names = " and ".join(f"attempt {one.attempt}" for one in parts)
+        files = [one for one in self._directory.current if (one.epoch, one.rank) == place]
+        held = sum(self._directory.captures_before(one, ALL_STEPS if one.before is None else one.before) for one in files)
+        return f"{names} hold {counted(held, 'capture')} of training steps"
 
     def _joined(self, one: Attempt, before: int, last: int) -> str:
         """A sentence for an attempt of which only the steps before those of a later one are shown."""

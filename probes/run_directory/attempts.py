@@ -11,6 +11,7 @@ from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, series_
 
 UNSEALED = "unsealed"
 STATES = ("complete", "unlisted", "incomplete", UNSEALED)  # the state of an epoch is the last of these that a rank has
+ALL_STEPS = 1 << 32  # a clock has 32 bits for a step
 
 
 class ListedFile(NamedTuple):
@@ -111,7 +112,8 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
     """The attempts at one epoch, of one rank or of all ranks of a launch.
 
     Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures. An attempt that states a
-    first step has the training steps before it from an earlier attempt, which is then current too.
+    first step has the training steps before it from an earlier attempt, which is then current too; it is compared by its training steps,
+    as its other phases lack what was captured before its first step.
 
     Args:
         epoch: its number.
@@ -136,7 +138,8 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
     if several and not whole:
         joins = _Joins(group, held_files)
         own = {attempt: sum(count or 0 for (_, of), count in held.items() if of == attempt) for attempt in attempts}
-        best = max(attempts, key=lambda attempt: (own[attempt] + joins.before(attempt).captures, attempt))
+        trained = {attempt: joins.training(attempt) for attempt in attempts} if any(joins.before(one).limits for one in attempts) else {}
+        best = max(attempts, key=lambda one: (trained.get(one, 0), own[one] + joins.before(one).captures, one))
         limits = joins.before(best).limits
     for rank, tries in sorted(group.items()):
         for attempt, entries in sorted(tries.items()):
@@ -180,10 +183,17 @@ class _Joins:
             self._found[attempt] = max(found, key=lambda one: (one[0].captures, one[1]), default=(_Earlier(), 0))[0]
         return self._found[attempt]
 
+    def training(self, attempt: int) -> int:
+        """The number of captures of training steps of an attempt, with those of the attempts that it continues."""
+        return self._own(attempt, ALL_STEPS) + self.before(attempt).captures
+
+    def _own(self, attempt: int, step: int) -> int:
+        """The number of captures of an attempt of training steps before one."""
+        return sum(self._held_files.captures_before(found, step) for files in self._files[attempt].values() for found in files)
+
     def _with(self, attempt: int, step: int) -> _Earlier:
         """The steps of an attempt before one, with those of the attempts that it continues."""
-        own = sum(self._held_files.captures_before(found, step) for files in self._files[attempt].values() for found in files)
-        more = self.before(attempt)
+        own, more = self._own(attempt, step), self.before(attempt)
         return _Earlier(own + more.captures, {**more.limits, attempt: step}) if own else more
 
     def _first(self, attempt: int) -> int:

@@ -10,10 +10,10 @@ Tries = Mapping[str, tuple[int, range]]  # first step and training steps of a fi
 
 
 class Held:
-    """Files that hold one capture of each of their training steps; none is complete."""
+    """Files that hold one capture of each of their training steps, and some of other phases; none is complete."""
 
-    def __init__(self, tries: Tries) -> None:
-        self.tries = tries
+    def __init__(self, tries: Tries, others: Mapping[str, int]) -> None:
+        self.tries, self.others = tries, others
 
     def ranks_of(self, attempt: int, epoch: int) -> int:
         return 2
@@ -22,7 +22,7 @@ class Held:
         return False
 
     def captures(self, found: ListedFile) -> int:
-        return len(self.tries[found.name][1])
+        return len(self.tries[found.name][1]) + self.others.get(found.name, 0)
 
     def captures_before(self, found: ListedFile, step: int) -> int:
         return sum(one < step for one in self.tries[found.name][1])
@@ -31,14 +31,14 @@ class Held:
         return self.tries[found.name][0]
 
 
-def shown(tries: Tries) -> dict[str, int | None]:
+def shown(tries: Tries, others: Mapping[str, int] = {}) -> dict[str, int | None]:
     """The files that count, each with the step before which its steps do."""
     group: dict[int, dict[int, list[ListedFile]]] = {}
     for name in tries:
         found = entry(name)
         assert found is not None
         group.setdefault(found.rank, {})[found.attempt] = [found]
-    return {name: one.before for one in ranked(0, group, Held(tries)) if one.current for name in one.files}
+    return {name: one.before for one in ranked(0, group, Held(tries, others)) if one.current for name in one.files}
 
 
 A = [f"epoch-0000{attempt}.rank-{rank:04d}.h5" for attempt in ("", ".a2", ".a3") for rank in (0, 1)]
@@ -77,3 +77,11 @@ A = [f"epoch-0000{attempt}.rank-{rank:04d}.h5" for attempt in ("", ".a2", ".a3")
 )
 def test_steps_before_the_first_are_of_the_attempts_that_hold_most_of_them(tries: Tries, expected: dict[str, int | None]) -> None:
     assert shown(tries) == expected
+
+
+def test_an_attempt_that_continues_another_is_not_hidden_by_captures_of_other_phases() -> None:
+    tries = {A[0]: (0, range(9)), A[2]: (7, range(7, 20))}
+    assert shown(tries, {A[0]: 500, A[2]: 100}) == {A[0]: 7, A[2]: None}
+    assert shown({A[0]: (0, range(9)), A[2]: (7, range(7, 8))}, {A[2]: 100}) == {A[0]: None}
+    assert shown({A[0]: (0, range(9)), A[2]: (7, range(7, 9))}, {A[0]: 3, A[2]: 2}) == {A[0]: None}
+    assert shown({A[0]: (0, range(9)), A[2]: (0, range(12))}, {A[0]: 500, A[2]: 100}) == {A[0]: None}

@@ -187,6 +187,18 @@ def test_other_phases_are_of_the_attempt_that_continues_the_epoch(tmp_path: Path
     assert "6 captures of its later steps and other phases are not shown" in found.not_shown[0]
 
 
+def test_the_last_steps_are_read_also_if_the_attempt_before_holds_more_captures_of_other_phases(tmp_path: Path) -> None:
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "when": {"phases": ["train", "eval"]}}}}
+    training = Training(tmp_path / "run", spec)
+    training.start(fails=9, evaluates=1)
+    training.start(fails=5)
+    training.start(first=7, epochs=1)
+    assert training.read() == training.expected([1] * 7 + [3] * 3)
+    assert "epoch 0: attempt 2 (incomplete, 5 captures) is not shown, since attempt 1 and attempt 3 hold 10 captures of training steps" in (
+        probes.open(training.out).not_shown
+    )
+
+
 def test_segments_of_both_attempts_are_joined(tmp_path: Path) -> None:
     training = Training(tmp_path / "run", {**SPEC, "sinks": {"captures": {"kind": "hdf5", "seal": {"steps": 2}}}})
     training.start(fails=7)
