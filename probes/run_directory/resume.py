@@ -32,12 +32,14 @@ class PreviousAttempts:
         next_epoch: the first epoch that is not complete after the last complete one.
             An earlier one stays incomplete, such as one that was continued in the middle.
         steps: steps by phase of every earlier epoch.
+        captured: the probes that captured something.
         sealed: files that were sealed only now.
     """
 
     attempt: int = 1
     next_epoch: int = 0
     steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    captured: tuple[str, ...] = ()
     sealed: tuple[str, ...] = ()
 
 
@@ -69,7 +71,7 @@ def previous_attempts(owned: Ownership) -> PreviousAttempts:
     if "error" in answer:
         raise StorageError(f'cannot resume the run "{directory}": {answer["error"]}')
     steps = {int(epoch): dict(counts) for epoch, counts in answer["steps"].items()}
-    return PreviousAttempts(int(answer["attempt"]), int(answer["next_epoch"]), steps, tuple(answer["sealed"]))
+    return PreviousAttempts(int(answer["attempt"]), int(answer["next_epoch"]), steps, tuple(answer["captured"]), tuple(answer["sealed"]))
 
 
 def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
@@ -105,8 +107,10 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
     states = files.states(lambda _, of: rank is None or of == rank)
     after = max((epoch for epoch, state in states.items() if state == "complete"), default=-1) + 1
     next_epoch = min((epoch for epoch in states if epoch >= after), default=after)
+    own = (found for found in files.current if found.rank == counted[found.epoch].rank)
+    captured = tuple(sorted({one.key.probe for found in own for one in files.outlines(found)}))
     sealed = tuple(one.file for one in recovery.findings if one.action == "sealed")
-    return PreviousAttempts(last_attempt(directory) + 1, next_epoch, steps, sealed)
+    return PreviousAttempts(last_attempt(directory) + 1, next_epoch, steps, captured, sealed)
 
 
 def main(words: list[str]) -> None:

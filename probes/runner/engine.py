@@ -74,6 +74,7 @@ class Engine:
         moment: what the hooks see.
         observers: called with every answer once it was carried out.
         epoch_listeners: called when an epoch has opened.
+        captured_before: the probes that captured something in earlier attempts.
         collect: opens the step of what a compiled function has left.
     """
 
@@ -82,6 +83,7 @@ class Engine:
         self.plan = plan
         self.clock = RunClock(rule.step, rule.epoch_steps, automatic)
         self.clock.resume(past.next_epoch, past.steps)
+        self.captured_before = past.captured
         self.moment = RunState(rank)
         self.moment.samples = self.clock.steps.ids_of
         self.schedule = Schedule(rank)

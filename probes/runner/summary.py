@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ from probes.runner.engine import Engine
 from probes.runner.watch.loss_scale_watch import scale_lines
 from probes.signature import size
 from probes.spec import Probe
-from probes.spec.when import When
 
 Accounts = Mapping[int, list[Account]]
 
@@ -89,8 +88,8 @@ class RunSummary:
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
         self.verdicts = writer.sinks.evaluator.verdicts
-        was_due = partial(_was_due, clock.current.before, engine.moment.rank)
-        found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic, was_due=was_due)
+        was_done = partial(_was_done, engine.captured_before, clock.current.before, engine.moment.rank)
+        found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic, was_done=was_done)
         self.problems = [*(problem for problem, _ in found), *writer.sinks.evaluator.problems()]
         self.unreached = {problem: value for problem, value in found if value is not None}
 
@@ -205,7 +204,7 @@ def unmet_values(
     totals: Mapping[str, int],
     *,
     automatic: bool = False,
-    was_due: Callable[[When], bool] = lambda when: False,
+    was_done: Callable[[str, Probe], bool] = lambda name, probe: False,
 ) -> list[tuple[Problem, MissedValue | None]]:
     """The problems of `unmet`, and the value of each that was never reached.
 
@@ -214,7 +213,7 @@ def unmet_values(
         counters: their counters, by epoch.
         totals: the steps of the run, by phase.
         automatic: whether this is a run around a script.
-        was_due: whether a schedule selects a step that an earlier attempt has made; a probe that is due only there lacks nothing.
+        was_done: whether earlier attempts have what a probe is for, by its name; a probe that is due only there lacks nothing.
     """
     found: list[tuple[Problem, MissedValue | None]] = []
     for name, indices in _probes(plan).items():
@@ -223,10 +222,10 @@ def unmet_values(
         where = plan.loaded.locate(("probes", name))
         edits = bindings[0].probe.edit is not None
         chosen = bindings[0].probe
-        waits = chosen.when.trigger is not None or chosen.where is not None  # an empty result is the good case
+        waits = _waits(chosen)
         done = [account.fired if edits or waits else account.written for epochs in accounts.values() for account in epochs]
         if not any(done):
-            if not any(account.expected for epochs in accounts.values() for account in epochs) and was_due(chosen.when):
+            if not any(account.expected for epochs in accounts.values() for account in epochs) and was_done(name, chosen):
                 continue
             why, hint = _why(plan, totals, accounts)
             hint = hint or _how_to_log(bindings, automatic=automatic)
@@ -242,8 +241,16 @@ def unmet_values(
     return found
 
 
-def _was_due(before: Mapping[int, Mapping[str, int]], rank: int, when: When) -> bool:
-    """Whether a schedule selects a step that an earlier attempt has made."""
+def _waits(probe: Probe) -> bool:
+    """Whether a probe captures only if something happens; an empty result is the good case."""
+    return probe.when.trigger is not None or probe.where is not None
+
+
+def _was_done(captured: Collection[str], before: Mapping[int, Mapping[str, int]], rank: int, name: str, probe: Probe) -> bool:
+    """Whether earlier attempts have captures of a probe; of one that may leave none, whether they made a step in which it is due."""
+    if probe.edit is None and not _waits(probe):
+        return name in captured
+    when = probe.when
     places = ((epoch, phase, count) for epoch, counts in before.items() for phase, count in counts.items() if count)
     return any(when.covers(epoch, phase, rank) and (when.steps is None or when.steps.count(count) > 0) for epoch, phase, count in places)
 

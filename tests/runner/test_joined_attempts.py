@@ -269,6 +269,49 @@ def test_a_probe_that_was_never_due_is_an_error_in_a_continued_run_too(tmp_path:
         run.close()
 
 
+class Unreached(nn.Module):
+    """A model with a module that it never calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x)  # type: ignore[no-any-return]
+
+
+def test_a_probe_that_captured_nothing_where_it_was_due_is_an_error_in_a_continued_run_too(tmp_path: Path) -> None:
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["*used"], "when": {"epochs": {"at": [0]}}}}}
+    spec["probes"]["q"] = {"hook": "forward", "modules": ["unused"], "when": {"epochs": {"at": [0]}}}  # type: ignore[index]
+    model = Unreached()
+    with suppress(KeyError), probes.attach(model, spec, tmp_path / "run") as run:
+        with run.epoch(0):
+            for x in run.steps(ROWS):
+                model(x)
+        raise KeyError
+    run = probes.attach(model, spec, tmp_path / "run", resume=True)
+    run.start()
+    with run.epoch(1):
+        for x in run.steps(ROWS):
+            model(x)
+    with pytest.raises(RunError, match="probe `q` captured nothing: its schedule selects no step of the run") as found:
+        run.close()
+    assert "probe `p`" not in str(found.value)
+
+
+@pytest.mark.parametrize("more", [{}, {"edit": {"kind": "scale", "by": 2.0}}])
+def test_a_first_step_in_a_new_directory_does_not_mean_that_there_are_captures_before(more: dict[str, Any], tmp_path: Path) -> None:
+    probe = {"hook": "forward", "modules": ["0"], "when": {"steps": {"first": 3}}, **more}
+    model = nn.Sequential(nn.Linear(4, 3))
+    run = probes.attach(model, {"version": 1, "allow_edits": True, "probes": {"p": probe}}, tmp_path / "run")
+    run.start()
+    with run.epoch(0, first_step=5):
+        for x in run.steps(ROWS[5:]):
+            model(x)
+    with pytest.raises(RunError, match=r"probe `p` (captured|edited) nothing: its schedule selects no step of the run"):
+        run.close()
+
+
 def test_a_first_step_needs_the_epoch_that_it_is_in(tmp_path: Path) -> None:
     with (
         pytest.raises(UsageError, match="`first_step=5` is a step of one epoch: give `start` too, the epoch of the checkpoint"),

@@ -197,7 +197,7 @@ def test_third_starts_have_a_third_manifest(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r" / "run.a3.json").read_text())["run_id"] == probes.open(tmp_path / "r").manifest["run_id"]
     subjects = statement(probes.verify(tmp_path / "r", sha256=True))["subject"]
     assert {"run.json", "run.a2.json", "run.a3.json", "spec.yaml", "ledger.jsonl"} <= {subject["name"] for subject in subjects}
-    assert read_attempts(tmp_path / "r") == PreviousAttempts(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())
+    assert read_attempts(tmp_path / "r") == PreviousAttempts(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ("p",))
 
 
 def test_a_run_that_was_attached_and_never_entered_frees_its_directory(tmp_path: Path) -> None:

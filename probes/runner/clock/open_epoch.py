@@ -121,7 +121,8 @@ class OpenEpoch:
         self.first_step = first_step
         if first_step:
             self.steps.counts[TRAIN] = first_step
-            self.before[epoch] = {TRAIN: first_step}
+            if self._continues:
+                self.before[epoch] = {**self.before[epoch], TRAIN: first_step}
         self.steps.unused = [0, 0]
         self.raised = ""
         self.steps.answers.append(EpochOpened(epoch, dict(self.steps.totals), first_step))
