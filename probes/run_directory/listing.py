@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
 from probes.clock import SeriesKey
-from probes.errors import FileRefused, ProbesError, StorageError
+from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
 from probes.run_directory.file_name import KEPT, is_journal
@@ -286,7 +286,8 @@ class Directory:
             for address in self._all_addresses(name):
                 if address.key.phase == TRAIN:
                     counts.update(self.file(name).part(address).steps.column.tolist())
-        except (ProbesError, OSError):  # nothing of it can be shown, and a list of the run needs no file; `verify` names the damage
+        except (FileRefused, StorageError) as error:
+            _require_lost(error)
             return Counter()
         return counts
 
@@ -294,7 +295,8 @@ class Directory:
         """The number of the first training step of an attempt, of which this is the first file."""
         try:
             stated = self.file(found.name).attributes.get("first_step")
-        except (ProbesError, OSError):  # as above
+        except (FileRefused, StorageError) as error:
+            _require_lost(error)
             return 0
         return stated if isinstance(stated, int) else 0
 
@@ -348,6 +350,16 @@ def directory_at(place: Path | str, has_file: Callable[[int, int], bool] | None 
 
     mirror = RemoteMirror(place)
     return Directory(mirror.path, mirror, has_file)
+
+
+def _require_lost(error: FileRefused | StorageError) -> None:
+    """Require that a file is damaged or missing: nothing of it can be shown, and `verify` names it.
+
+    Raises:
+        StorageError: the file may be there; without it, a run would be read as if it had other steps.
+    """
+    if not isinstance(error, FileRefused) and not isinstance(error.__cause__, FileNotFoundError):
+        raise error
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader
 
 import probes
 from probes.commands.ls import ls
-from probes.errors import RunError, UsageError
+from probes.errors import RunError, StorageError, UsageError
+from probes.run_directory.listing import Directory
 from probes.run_directory.recover import recover
 
 STEPS = 10
@@ -197,6 +198,36 @@ def test_the_last_steps_are_read_also_if_the_attempt_before_holds_more_captures_
     assert "epoch 0: attempt 2 (incomplete, 5 captures) is not shown, since attempt 1 and attempt 3 hold 10 captures of training steps" in (
         probes.open(training.out).not_shown
     )
+
+
+@pytest.mark.parametrize("name", ["epoch-0000.h5", "epoch-0000.a2.h5"])
+def test_a_file_that_cannot_be_read_now_is_not_left_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(tmp_path / "run")
+    training.start(fails=6)
+    training.start(first=5, epochs=1)
+    opened = Directory._opened
+
+    def failing(directory: Directory, path: Path) -> Any:
+        if path.name == name:
+            raise StorageError("the store does not answer")
+        return opened(directory, path)
+
+    monkeypatch.setattr(Directory, "_opened", failing)
+    with pytest.raises(StorageError, match="the store does not answer"):
+        _ = probes.open(training.out).state
+
+
+@pytest.mark.parametrize(("name", "expected"), [("epoch-0000.h5", ["epoch-0000.h5"]), ("epoch-0000.a2.h5", ["epoch-0000.h5"])])
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:9000])])
+def test_an_attempt_with_a_lost_file_is_not_joined(
+    name: str, expected: list[str], damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    training = Training(tmp_path / "run")
+    training.start(fails=6)
+    training.start(first=5, epochs=1)
+    damage(training.out / name)
+    assert [file for one in probes.open(training.out).attempts if one.current for file in one.files] == expected
+    assert not probes.verify(training.out).ok
 
 
 def test_segments_of_both_attempts_are_joined(tmp_path: Path) -> None:
