@@ -23,7 +23,7 @@ from probes.run_directory.attempts import ALL_STEPS, Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
-from probes.run_directory.listing import Directory, directory_at
+from probes.run_directory.listing import TRAIN, Directory, directory_at
 from probes.run_directory.remote.url import remote_url
 from probes.run_directory.search import meant_run
 
@@ -62,9 +62,9 @@ def _opened(place: Path | str, selection: Selection) -> RunReader:
 
 
 def closings_of(directory: Directory, files: Iterable[ListedFile]) -> list[dict[str, Any]]:
-    """The closing records of files, each with its `rank` if the run has several."""
-    found = [(one.rank if has_ranks(directory) else None, directory.closing(one.name)) for one in files]
-    return [{**closing, "rank": rank} for rank, closing in found if isinstance(closing, dict)]
+    """The closing records of files, each with its `rank` if the run has several, and with the step `before` which it counts."""
+    found = [(one.rank if has_ranks(directory) else None, one.before, directory.closing(one.name)) for one in files]
+    return [{**closing, "rank": rank, "before": before} for rank, before, closing in found if isinstance(closing, dict)]
 
 
 def has_ranks(directory: Directory) -> bool:
@@ -73,14 +73,21 @@ def has_ranks(directory: Directory) -> bool:
 
 
 def trigger_events(closings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The events in the closing records of files, in order; those of a launch with their rank."""
+    """The events in the closing records of files, in order, of the steps that are read; those of a launch with their rank."""
     found = []
     for closing in closings:
-        trigger, rank = closing.get("trigger"), closing.get("rank")
+        trigger, rank, before = closing.get("trigger"), closing.get("rank"), closing.get("before")
         events = trigger.get("events") if isinstance(trigger, dict) else None
         of = {} if rank is None else {"rank": rank}
-        found += [{**event, **of} for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+        listed = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+        found += [{**event, **of} for event in listed if before is None or _is_before(event, before)]
     return found
+
+
+def _is_before(event: Mapping[str, Any], step: int) -> bool:
+    """Whether an event is of a training step before one."""
+    at = event.get("step")
+    return event.get("phase") == TRAIN and isinstance(at, int) and at < step
 
 
 def missing_of(closings: Iterable[Mapping[str, Any]]) -> list[MissingValue]:

@@ -200,6 +200,19 @@ def test_the_last_steps_are_read_also_if_the_attempt_before_holds_more_captures_
     )
 
 
+def test_events_are_of_the_steps_that_are_shown(tmp_path: Path) -> None:
+    found = {"hook": "forward", "modules": ["0"], "when": {"trigger": {"kind": "nonfinite"}}}
+    spec = {"version": 1, "probes": {**SPEC["probes"], "t": found}}
+    for first, broken in ((0, (2, 7)), (5, (8,))):
+        model = nn.Sequential(nn.Linear(4, 3))
+        with suppress(KeyError), probes.attach(model, spec, tmp_path / "run", resume=True) as run, run.epoch(0, first_step=first):
+            for step, x in enumerate(run.steps(ROWS[first:]), first):
+                model(x * float("nan") if step in broken else x)
+            if not first:
+                raise KeyError
+    assert [event["step"] for event in probes.open(tmp_path / "run").events] == [2, 8]
+
+
 @pytest.mark.parametrize("name", ["epoch-0000.h5", "epoch-0000.a2.h5"])
 def test_a_file_that_cannot_be_read_now_is_not_left_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(tmp_path / "run")
