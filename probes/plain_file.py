@@ -1,4 +1,4 @@
-"""Open files: those that anyone may have made (regular files only, no links, bounded sizes, plain JSON), and those that a run writes to."""
+"""Open files: those that anyone may have made (regular files only, no links, bounded sizes, plain JSON), and those that are written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import math
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from probes.errors import FileRefused, StorageError
 
@@ -186,3 +188,43 @@ def open_above(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> i
 def duplicate_above(descriptor: int) -> int:
     """Another descriptor of an open file, above those of stdin, stdout and stderr, closed across exec."""
     return os.dup(descriptor) if fcntl is None else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STANDARD + 1)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing under a temporary name; it takes its name, and the place of a former file, once it is complete.
+
+    Links stay. Pipes, devices, and what is in a folder that takes no new file are written to directly.
+
+    Raises:
+        OSError: the file cannot be written; a former file stays as it was, unless it was written to directly.
+    """
+    target = path.resolve()  # else a user who may write to /dev could replace /dev/stdout
+    former = target.stat().st_mode if target.exists() else None
+    ordinary = former is None or (stat.S_ISREG(former) and os.access(target, os.W_OK))
+    if not ordinary or not os.access(target.parent, os.W_OK | os.X_OK):
+        with path.open("wb") as stream:
+            yield stream
+        return
+    temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+        if former is not None:
+            temporary.chmod(stat.S_IMODE(former))
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a text for people, in the place of a former one.
+
+    Raises:
+        StorageError: it cannot be written; a former file stays as it was, where the folder takes another file.
+    """
+    try:
+        with replacing(path) as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        raise StorageError(f'"{path}" cannot be written: {error.strerror}') from error

@@ -11,6 +11,7 @@ import click
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.numbers import numbers
+from probes.plain_file import write_page
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff as compare
 from probes.report.difference_text import markdown, text
@@ -68,7 +69,7 @@ def diff(
 def report(context: click.Context, found: Difference, markdown_file: Path | None, as_json: bool) -> None:
     """Print a difference, write the requested report, and exit with 1 if the runs differ."""
     if markdown_file is not None:
-        markdown_file.write_text(markdown(found), encoding="utf-8")
+        write_page(markdown_file, markdown(found))
     click.echo(json.dumps(found.as_dict(), indent=2) if as_json else text(found))
     if not found.same:
         context.exit(1)

@@ -9,7 +9,8 @@ import click
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.numbers import numbers
-from probes.errors import StorageError, UsageError
+from probes.errors import UsageError
+from probes.plain_file import write_page
 
 
 @click.command(cls=LongCommand)
@@ -30,10 +31,7 @@ def report(context: click.Context, runs: tuple[Path, ...], out: Path, rank: int 
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'`--out` takes a file that ends in `.html`, not "{out}"')
     page, found = made(runs, rank)
-    try:
-        out.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f'"{out}" cannot be written: {error.strerror}') from error
+    write_page(out, page)
     wrong = [one for one in found if not one.verdict.ok]
     click.echo(f"{out}: {len(page.encode()) / 1e6:.1f} MB, {len(found)} {'run' if len(found) == 1 else 'runs'}")
     for one in wrong:

@@ -11,7 +11,8 @@ import click
 
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
-from probes.errors import StorageError, UsageError
+from probes.errors import UsageError
+from probes.plain_file import write_page
 from probes.proof.finding import Verdict
 from probes.report.verdict_text import text
 
@@ -82,10 +83,7 @@ def _write(report: Path, verdict: Verdict, untrusted: bool) -> None:
     from probes.report.proof_page import blocks
 
     page = blocks(verdict, origin=not untrusted)
-    try:
-        report.write_text((html if report.suffix == ".html" else markdown)(page), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f'"{report}" cannot be written: {error.strerror}') from error
+    write_page(report, (html if report.suffix == ".html" else markdown)(page))
 
 
 def _anchors(path: Path, given: tuple[str, ...], signers: Path | None) -> tuple[KeptAnchor, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from probes.errors import StorageError, UsageError
+from probes.plain_file import replacing
 from probes.reader.export.arrow_file import write_arrow, write_parquet
 from probes.reader.export.jsonl_file import write_jsonl
 from probes.reader.export.npz_file import write_npz
@@ -57,7 +58,7 @@ def export(
         with _replacing_folder(out) as folder:
             write_zarr(folder, [one for many in series for one in many.by_dtype()], about=about or {})
         return
-    with _replacing(out) as stream:
+    with replacing(out) as stream:
         write(stream, series, kind, wide=wide, about=about)
 
 
@@ -94,20 +95,3 @@ def _replacing_folder(path: Path) -> Iterator[Path]:
             before.rename(path)
         for folder in (temporary, before):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that is renamed once it is complete; links stay, and pipes and devices are written to directly."""
-    if path.exists() and not path.is_file():
-        with path.open("wb") as stream:
-            yield stream
-        return
-    target = path.resolve()  # else a user who may write to /dev could replace /dev/stdout
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            yield stream
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
