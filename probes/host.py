@@ -1,10 +1,15 @@
-"""The machine: the id of its boot, and the free bytes on a disk."""
+"""The machine: the id of its boot, the free bytes on a disk, how many files a process may open."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
+
+try:
+    import resource
+except ImportError:  # not defined on every system
+    resource = None  # type: ignore[assignment]  # a module or None
 
 _LINUX = Path("/proc/sys/kernel/random/boot_id")
 
@@ -30,6 +35,12 @@ def free_words(path: Path) -> str:
         return f"{free_bytes(path.parent)} bytes are free"
     except OSError:
         return "free space is not known"
+
+
+def most_descriptors() -> int:
+    """The number of files that this process may have open; 256, the least of common systems, if it is not known or not limited."""
+    most = -1 if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if most > 0 else 256
 
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")  # a space of a path is `\040` in the list of mounts

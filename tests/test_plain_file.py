@@ -112,7 +112,7 @@ def test_a_page_keeps_the_mode_and_the_links_of_the_former_one(tmp_path: Path) -
     assert page.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_page_is_written_directly_where_the_folder_takes_no_new_file_or_the_page_is_no_file(
+def test_a_page_is_written_directly_where_the_folder_takes_no_new_file_or_the_page_is_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_page(Path("/dev/null"), "nothing")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import count
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError
+from probes.host import most_descriptors
 from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
 from probes.run_directory.file_name import KEPT, is_journal
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
     from probes.capture_file.series_part import SeriesPart, StepIds
     from probes.capture_file.unsealed import UnsealedFile
 
-OPEN_FILES = 64  # each takes one descriptor; a process may have about a thousand, of some systems 256
+OPEN_SHARE = 4  # of this many descriptors that the process may have, one is for a file of a run; of some systems it may have 256
+OPEN_FILES = 512  # in any case, since HDF5 keeps caches for each
 KEPT_PARTS = 256
 
 TRAIN = "train"
@@ -45,8 +50,38 @@ class Mirror(Protocol):
         """Download a capture file that is not here."""
 
 
+class OpenFiles:
+    """The files of all runs that this process has open; those that were used last stay open.
+
+    Threads read different runs, so a file is closed by forgetting it: who is reading it keeps it open until then.
+    """
+
+    def __init__(self) -> None:
+        self._directories: dict[int, ref[Directory]] = {}
+        self._lock = RLock()
+        self._uses = count()
+
+    def opened(self, directory: Directory) -> None:
+        """Close the files whose last use is longest ago, if a run has opened one too many."""
+        with self._lock:
+            self._directories[id(directory)] = ref(directory)
+            there = {key: found for key, place in self._directories.items() if (found := place()) is not None}
+            self._directories = {key: ref(found) for key, found in there.items()}
+            most = max(1, min(OPEN_FILES, most_descriptors() // OPEN_SHARE))
+            last = sorted((use, key, name) for key, found in there.items() for name, (use, _) in list(found.open_files.items()))
+            for _, key, name in last[: max(0, len(last) - most)]:
+                there[key].close(name)
+
+    def use(self) -> int:
+        """A number that is larger than those of earlier uses."""
+        return next(self._uses)
+
+
+_open_files = OpenFiles()  # descriptors are counted by process
+
+
 class Directory:
-    """The files of one run, opened when they are touched; at most a few of them are open at a time.
+    """The files of one run, opened when they are touched; `OpenFiles` limits how many stay open.
 
     Args:
         has_file: whether the file of an epoch and a rank is meant; by default every one.
@@ -54,6 +89,7 @@ class Directory:
     Attributes:
         path: the run directory, or the one file that was opened.
         mirror: where the files come from, if the run is in a remote store.
+        open_files: by name the number of the last use, and the file.
     """
 
     def __init__(self, path: Path, mirror: Mirror | None = None, has_file: Callable[[int, int], bool] | None = None) -> None:
@@ -61,7 +97,7 @@ class Directory:
         self._has_file = has_file
         self.mirror = mirror
         self._root = path if path.is_dir() else path.parent
-        self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
+        self.open_files: dict[str, tuple[int, SealedFile | UnsealedFile]] = {}
         self._closings: dict[str, Any] = {}
         self._train_steps: dict[str, Counter[int]] = {}
         self._addresses: dict[str, tuple[SeriesAddress, ...]] = {}
@@ -159,16 +195,23 @@ class Directory:
 
     def file(self, name: str) -> SealedFile | UnsealedFile:
         """An open file of the run."""
-        if name not in self._open:
-            path = self._root / name
-            if self.mirror is not None:
-                self.mirror.fetch(name)
-            self._open[name] = self._opened(path)
-            while len(self._open) > OPEN_FILES:
-                closed, _ = self._open.popitem(last=False)
-                self._parts = {place: part for place, part in self._parts.items() if place[0] != closed}
-        self._open.move_to_end(name)
-        return self._open[name]
+        _, found = self.open_files.get(name, (0, None))
+        if found is not None:
+            self.open_files[name] = _open_files.use(), found
+            return found
+        path = self._root / name
+        if self.mirror is not None:
+            self.mirror.fetch(name)
+        found = self._opened(path)
+        self.open_files[name] = _open_files.use(), found
+        _open_files.opened(self)
+        return found
+
+    def close(self, name: str) -> None:
+        """Forget an open file; it is opened again when it is touched."""
+        self.open_files.pop(name, None)
+        for place in [place for place in list(self._parts) if place[0] == name]:
+            self._parts.pop(place, None)
 
     def _opened(self, path: Path) -> SealedFile | UnsealedFile:
         """Open a file of the run; epoch, attempt and rank in it must agree with its name.

@@ -1,5 +1,6 @@
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -11,6 +12,7 @@ from probes.capture_file import read
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, SeriesNotFound, StorageError
 from probes.run_directory import listing as directory_module
+from probes.run_directory.listing import directory_at
 from probes.run_directory.search import run_directories
 from tests.descriptors import open_below
 from tests.journal import handmade
@@ -194,6 +196,37 @@ def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     captures = list(probes.open(tmp_path)["acts", "fc1"])
     assert len(captures) == 12
     assert open_below(tmp_path) <= 2 * 3
+
+
+def test_the_runs_of_a_process_share_its_descriptors_and_the_files_used_last_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory_module, "most_descriptors", lambda: 3 * directory_module.OPEN_SHARE)
+    folders = [counted(tmp_path / str(index), 4, 1) for index in range(3)]
+    runs = [directory_at(folder) for folder in folders]
+    places = [(run, name) for run in runs for name in sorted(path.name for path in run.path.glob("*.h5"))]
+    opened = [run.file(name) for run, name in places[:3]]
+    assert places[0][0].file(places[0][1]) is opened[0]
+    for run, name in places[4:9]:
+        run.file(name)
+        assert places[0][0].file(places[0][1]) is opened[0]
+    assert sum(len(run.open_files) for run in runs) == 3
+    del run, places, runs, opened
+    again = directory_at(folders[0])
+    files = [again.file(name) for name in sorted(path.name for path in folders[0].glob("*.h5"))[:3]]
+    assert [file for _, file in again.open_files.values()] == files  # files of runs that are gone do not count
+
+
+def test_threads_that_read_different_runs_share_the_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_module, "most_descriptors", lambda: 2 * directory_module.OPEN_SHARE)
+    runs = [counted(tmp_path / str(index), 4, 1) for index in range(4)]
+
+    def read_again(folder: Path) -> int:
+        run = probes.open(folder)
+        return sum(len(run.sel(epoch=epoch)["acts", "fc1"].numpy()) for _ in range(10) for epoch in range(4))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read_again, runs)) == [40] * 4
 
 
 def test_h5py_and_xarray_may_have_the_same_file_open(tmp_path: Path) -> None:
