@@ -278,6 +278,8 @@ def _lack(binding: Binding, accounts: Sequence[Account]) -> str:
     value = f"`{binding.value}` of {f'`{binding.target}`' if binding.target else 'the model'}"
     count = f"is missing in {missed} of {due} steps that were due" if missed > 0 else f"could not be taken {_times(lost)}"
     first = next((account.first_loss for account in accounts if account.first_loss), "")
+    if waiting := sum(account.alive for account in accounts):
+        skipped["no gradient came"] = waiting  # its graph still exists, as that of the last step does
     reasons = ", ".join(f"{reason} {_times(number)}" for reason, number in skipped.most_common() if reason not in ("recompute", "filtered"))
     return f"{value} {count}: {reasons or 'no gradient came'}" + (f" ({first})" if first else "")
 

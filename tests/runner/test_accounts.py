@@ -323,3 +323,15 @@ def test_a_summary_whose_table_counts_captures_of_a_dropped_step_says_that_they_
                 raise KeyError
     assert len(probes.open(tmp_path / "r")["p", "0"]) == 1
     assert "the table counts captures of 1 dropped step, which are not stored" in str(run.summary())
+
+
+def test_every_missing_gradient_has_a_reason_also_one_whose_graph_still_exists(tmp_path: Path) -> None:
+    class Keeps(Side):
+        def forward(self, x: Tensor) -> Tensor:
+            self.kept = self.part(x)
+            return self.last(x)
+
+    probe = {"hook": "backward", "modules": ["part", "last"]}
+    run = run_with(Keeps(nn.Linear(4, 4), "dropped"), tmp_path, probe)
+    (problem,) = run.summary().problems
+    assert problem.message.endswith("missing in 3 of 3 steps that were due: unused output 2 times, no gradient came once")
