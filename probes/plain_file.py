@@ -218,7 +218,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a text for people, in the place of a former one.
+    """Write a text for people, and replace a former one.
 
     Raises:
         StorageError: it cannot be written; a former file stays as it was, where the folder takes another file.

@@ -174,6 +174,13 @@ def wrapped(module: Module) -> tuple[str, Module] | None:
     return None
 
 
+def innermost(module: Module) -> Module:
+    """A module without its wrappers, such as that of torch.compile, which are not separate instances."""
+    while (inside := wrapped(module)) is not None:
+        module = inside[1]
+    return module
+
+
 def join(path: str, name: str) -> str:
     """A module path extended by one level."""
     return f"{path}.{name}" if path else name

@@ -12,6 +12,7 @@ from typing import Any
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from probes.plan.tree import innermost
 from probes.printable import counted
 
 
@@ -20,8 +21,8 @@ class CalledModel:
     """A topmost module that was called; or several of a class that were first called at one place and exist no more, as copies for a check.
 
     Attributes:
-        kind: its class name.
-        modules: how many modules it has.
+        kind: its class name, without wrappers such as that of `torch.compile`.
+        modules: how many modules it has, without these.
         place: `file:line` of the first call.
         root: the module, held weakly; the first one of several.
         instances: how many there were.
@@ -181,7 +182,8 @@ class ModelCensus:
 
 def described(root: Module, place: str) -> CalledModel:
     """A topmost module that is called for the first time."""
-    return CalledModel(type(root).__name__, sum(1 for _ in root.modules()), place, weakref.ref(root))
+    inner = innermost(root)  # the plan names this one, too
+    return CalledModel(type(inner).__name__, sum(1 for _ in inner.modules()), place, weakref.ref(root))
 
 
 def _mark_views(models: Sequence[CalledModel]) -> None:

@@ -14,7 +14,7 @@ from itertools import product
 from torch.nn import Module
 
 from probes.errors import PlanError, Problem
-from probes.plan.tree import wrapped
+from probes.plan.tree import innermost
 from probes.script.model.model_rules import UNNAMED, FittingModule, ModelRule, ModulesByClass
 from probes.script.model.module_parents import ModuleParents, is_called
 from probes.spec import LoadedSpec
@@ -50,7 +50,7 @@ class Candidate:
         return other is not self and all(any(part is module for part in whole.modules()) for whole, module in pairs)
 
     def __str__(self) -> str:
-        kinds = ", ".join(type(module).__name__ for module in self.models.values())
+        kinds = ", ".join(type(innermost(module)).__name__ for module in self.models.values())
         return f"{kinds} (first called at {self.place})"
 
 
@@ -108,7 +108,7 @@ class ModelChoice:
     def _is_meant(self, name: str, module: Module) -> bool:
         """Whether a module is a new instance that the spec may mean."""
         known = self._instances[name]
-        if any(reference() is not None and _inner(reference()) is _inner(module) for reference in known):
+        if any((one := reference()) is not None and innermost(one) is innermost(module) for reference in known):
             return False
         number = len(known)
         known.append(weakref.ref(module))
@@ -215,9 +215,9 @@ class ModelChoice:
         last = self._trained()[-1]
         parts = []
         for name, module in last.models.items():
-            kind = type(_inner(module)).__name__
+            kind = type(innermost(module)).__name__
             called = [one for reference in self._instances[name] if (one := reference()) is not None and is_called(one, kind)]
-            number = next((number for number, one in enumerate(called) if _inner(one) is _inner(module)), 0)
+            number = next((number for number, one in enumerate(called) if innermost(one) is innermost(module)), 0)
             parts.append(f"{name or 'model'}: " + (f"{{class: {kind}, instance: {number}}}" if len(called) > 1 else kind))
         return ", ".join(parts)
 
@@ -237,15 +237,8 @@ def choice_for(loaded: LoadedSpec) -> ModelChoice:
     return ModelChoice(ModulesByClass(classes, single), selectors)
 
 
-def _inner(module: Module | None) -> Module | None:
-    """A module without its wrappers, such as that of torch.compile, which are not separate instances."""
-    while module is not None and (inside := wrapped(module)) is not None:
-        module = inside[1]
-    return module
-
-
 def _same(models: Mapping[str, Module], others: Mapping[str, Module]) -> bool:
-    return all(_inner(module) is _inner(others[name]) for name, module in models.items())
+    return all(innermost(module) is innermost(others[name]) for name, module in models.items())
 
 
 def trees(models: Models) -> Iterator[Module]:

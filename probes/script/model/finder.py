@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import breaks_graph, is_traced, is_transformed
+from probes.plan.tree import innermost
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.nested_step import is_part_of_a_step
@@ -156,7 +157,7 @@ class ModelFinder:
         """Refuse a model that is trained without an observed call: a compiled function calls it."""
         for module in self.parents.tops() if compiled.in_use() else ():
             if any(id(parameter) in held for parameter in module.parameters()) and self.choice.rule.matches([module]):
-                kind = type(module).__name__
+                kind = type(innermost(module)).__name__
                 message = f"`{kind}` is trained, but only a compiled function calls it, and no probe sees those calls"
                 hint = f"compile the model and not the function that calls it: `model = torch.compile({kind}(...))`"
                 if compiled.DROPS_HOOKS:

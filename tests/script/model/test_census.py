@@ -90,3 +90,12 @@ def test_a_part_that_was_called_alone_before_is_named_as_a_part() -> None:
     census.capture([whole])
     census.stepped(torch.optim.SGD(whole.parameters(), lr=0.1))
     assert [line.split("  ")[-1] for line in census.lines()] == ["part of Sequential", "captured"]
+
+
+def test_a_compiled_model_has_the_name_of_the_model_that_was_compiled() -> None:
+    census, inner, compiled = ModelCensus(), nn.Sequential(nn.Linear(2, 2)), nn.Module()
+    compiled.add_module("_orig_mod", inner)  # as in the wrapper of `torch.compile`
+    census.add(compiled, "train.py:3").calls = 1
+    assert [str(one) for one in census.models] == ["Sequential (2 modules, first called at train.py:3)"]
+    census.capture([inner])
+    assert census.lines() == ["model  Sequential  first called at train.py:3  1 call  no optimizer step  captured"]
