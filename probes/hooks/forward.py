@@ -43,7 +43,7 @@ class ForwardHook(ModuleHook):
     side = "output"
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
-        super().__init__(target, state, gate, id(module))
+        super().__init__(target, state, gate, module)
         self.originals, self.edits, self.values = in_order(taps)
         self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=arming_order))
         self.traceable = not self.edits and not self.grads

@@ -270,7 +270,7 @@ class OperationsHook(ModuleHook):
     __slots__ = ("known", "taps")
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[OperationTap], module: Module) -> None:
-        super().__init__(target, state, gate, id(module))
+        super().__init__(target, state, gate, module)
         self.taps = tuple(taps)
         self.known: dict[Function, tuple[OperationTap, ...]] = {}
 

@@ -29,7 +29,7 @@ class PreForwardHook(ModuleHook):
     __slots__ = ("edits", "grads", "masks", "named", "names", "originals", "rest", "shares", "traceable", "values", "wanted")
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
-        super().__init__(target, state, gate, id(module))
+        super().__init__(target, state, gate, module)
         self.named = NamedInputs.of(module.forward)
         self.names, self.rest = self.named
         for tap in taps:

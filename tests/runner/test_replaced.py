@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.utils import prune
 
 import probes
 from probes.errors import ProbesError
+from probes.hooks.capture.model_copies import MARKS, is_ours
 
 STAGES: dict[str, Any] = {
     stage: {"hook": "tensor", "tensors": ["0.weight"], "stage": stage, "expect": {"fires": "each_step"}}
@@ -247,3 +249,20 @@ def test_quantization_that_moves_hooks_to_new_modules_ends_no_training_and_doubl
     for probe, *leaf in (("all", "input.input"), ("all", "output"), ("all", "grad_output"), ("masked",), ("called",)):
         clocks = found[(probe, "3", *leaf)].clocks
         assert [(clock["step"], clock["call"]) for clock in clocks] == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert not [hook for part in model.modules() for table in MARKS for hook in getattr(part, table).values() if is_ours(hook)]
+
+
+def test_calls_of_a_shallow_copy_are_captured(tmp_path: Path) -> None:
+    model = net()
+    model[0].register_forward_hook(lambda *_: None)
+    values = ["input", "output"]
+    with probes.attach(model, {"version": 1, "probes": {"all": {"modules": ["0"], "values": values}}}, tmp_path / "run") as run:
+        for _ in run.steps([0, 1]):
+            model(torch.ones(3, 4))
+            copy.copy(model)(torch.zeros(3, 4))
+            part = copy.copy(model[0])
+            model[0] = part
+            model(torch.full((3, 4), 2.0))
+    found = probes.open(tmp_path / "run")
+    assert found["all", "0", "input.input"].numpy()[:, 0, 0].tolist() == [1, 0, 2, 1, 0, 2]
+    assert len(found["all", "0", "output"]) == 6

@@ -79,6 +79,23 @@ def is_ours(hook: object) -> bool:
     return isinstance(getattr(hook, "__self__", hook), HookOfOurs)
 
 
+def take_off(module: Module, state: object) -> None:
+    """Remove the hooks of one run from a module, wherever PyTorch has moved them.
+
+    Args:
+        module: any module.
+        state: what the hooks of the run share.
+    """
+    for table, marks in MARKS.items():
+        hooks = vars(module).get(table) or {}
+        for number, hook in list(hooks.items()):
+            ours = getattr(hook, "__self__", hook)
+            holder = next((found for name in ("hook", "tap") if (found := getattr(ours, name, None)) is not None), ours)
+            if is_ours(hook) and getattr(holder, "state", None) is state:
+                for name in (table, *marks):
+                    vars(module).get(name, {}).pop(number, None)
+
+
 def without_ours(state: dict[str, Any]) -> dict[str, Any]:
     """The `__dict__` of a module without probes' hooks; itself if there are none."""
     for table, marks in MARKS.items():

@@ -250,25 +250,27 @@ class ModuleHook(HookOfOurs):
     Attributes:
         side: which side of the call it is on.
         module: id of the module.
+        table: id of the module's table of forward hooks.
     """
 
     side = ""
-    __slots__ = ("gate", "module", "repeated", "state", "target", "traced")
+    __slots__ = ("gate", "module", "repeated", "state", "table", "target", "traced")
 
-    def __init__(self, target: str, state: RunState, gate: Gate, module: int) -> None:
+    def __init__(self, target: str, state: RunState, gate: Gate, module: Module) -> None:
         self.target = target
         self.state = state
         self.gate = gate
-        self.module = module
+        self.module = id(module)
+        self.table = id(module._forward_hooks)
         self.repeated = 0
         self.traced: list[Any] = []
 
     def is_moved(self, module: Module) -> bool:
         """Whether PyTorch has put the hook on another module: `torch.ao.quantization` does so when it fuses or swaps modules.
 
-        The replicas of `DataParallel` share the hooks of the module that they replicate.
+        A shallow copy, and a replica of `DataParallel`, share the table of hooks of the module instead; its calls are the module's.
         """
-        return id(module) != self.module and not getattr(module, "_is_replica", False)
+        return id(module) != self.module and id(module._forward_hooks) != self.table
 
     def repeat(self) -> int:
         """A number for a recompute of activation checkpointing; the order of the numbers shows which call each repeats."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
+from probes.hooks.capture.model_copies import take_off
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import LossListener, Tap
 from probes.hooks.loop import LoopTap
@@ -290,6 +291,9 @@ class Live:
         self.optimized.clear()
         end_recomputes()
         self._unhook()
+        for tree in self.trees.values():
+            for module in tree.model.modules():
+                take_off(module, self.moment)
 
     def end_step(self, step: StepState, *, whole: bool) -> list[tuple[Binding, str]]:
         """Settle the tensor hooks of a step, and count them if it was due.
