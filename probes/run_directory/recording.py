@@ -12,7 +12,7 @@ from typing import Any
 from probes.errors import StorageError
 from probes.journal.record_writer import refusal
 from probes.journal.writer import Journal
-from probes.run_directory.file_name import CONTINUED, Stem, manifest_name
+from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.launch.launch_file import LaunchRecord
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
@@ -136,7 +136,7 @@ class Recording:
         if self.attempt > 1:
             return
         if self.rank is not None:
-            for path in [*self.directory.glob(f"*.rank-{self.rank:04d}.*"), self.directory / manifest_name(1, self.rank)]:
+            for path in self.directory.glob(f"*.rank-{self.rank:04d}.*"):  # not `run.json`: the whole run has it, from the first rank
                 path.unlink(missing_ok=True)
         if self.rank is None or not any(self.directory.glob("*.rank-*")):
             shutil.rmtree(self.directory, ignore_errors=True)

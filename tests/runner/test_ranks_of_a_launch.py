@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 import probes
 from probes.errors import StorageError, UsageError
+from probes.proof.verify import verify
 from probes.run_directory.launch.launcher import place_in_launch
 
 SPEC = {"version": 1, "name": "s", "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
@@ -84,6 +86,8 @@ def test_a_rank_that_discards_its_run_keeps_the_files_of_the_other_ranks(tmp_pat
     runs[1].close()
     assert [one.clock.rank for one in probes.open(out)["p", "0"]] == [1]
     assert not [path.name for path in out.iterdir() if "rank-0000" in path.name]
+    assert json.loads((out / "run.json").read_text())["run_id"] == json.loads((out / "run.rank-0001.json").read_text())["run_id"]
+    assert not [one for one in verify(out).findings if "is missing" in str(one)]
 
 
 def test_the_last_rank_that_discards_its_run_removes_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
