@@ -1,16 +1,20 @@
-"""A program that replaces its process by another one, with a function of the family `os.exec`."""
+"""A program that replaces its process by another one, with a function of the family `os.exec`, or that ends it with `os._exit`."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
+from probes.run_directory.create import shown
 from probes.script.run_request import Command
 
 NAMES = ("execv", "execve")  # all others of `os` end in one of the two
+EXIT = "_exit"
 
 
 class ReplacedProcess:
@@ -20,20 +24,28 @@ class ReplacedProcess:
         command: how this process was started; None if that is not known.
         is_used: whether a run is open, so that its directory cannot take another start of the program.
         notice: called with what to say.
+        directories: those of the open runs.
     """
 
-    def __init__(self, command: Command | None, is_used: Callable[[], bool], notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        command: Command | None,
+        is_used: Callable[[], bool],
+        notice: Callable[[str], None],
+        directories: Callable[[], Sequence[Path]] = tuple,
+    ) -> None:
         self.command = command
         self.is_used = is_used
         self.notice = notice
+        self.directories = directories
         self._pid = os.getpid()
         self._replaced: dict[str, tuple[Any, Any]] = {}
 
     def start(self) -> None:
         """Begin to watch."""
-        for name in NAMES:
+        for name in (*NAMES, EXIT):
             original = getattr(os, name)
-            watching = self._watching(original)
+            watching = self._leaving(original) if name == EXIT else self._watching(original)
             self._replaced[name] = (original, watching)
             setattr(os, name, watching)
 
@@ -50,6 +62,16 @@ class ReplacedProcess:
             return original(path, self._words(path, words), *environment)
 
         return execute
+
+    def _leaving(self, original: Any) -> Any:
+        @wraps(original)
+        def leave(status: int) -> Any:
+            with suppress(OSError, ValueError, RuntimeError):  # stderr may be closed, or in use where a signal handler leaves
+                for directory in self.directories() if os.getpid() == self._pid else ():
+                    self.notice(f"`os._exit` ends the program while its run is open: `probes recover {shown(directory)}` seals it")
+            return original(status)
+
+        return leave
 
     def _words(self, path: Any, words: Any) -> Any:
         """The arguments of the new process: with probes, or unchanged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import ProbesError, RunError
@@ -76,6 +77,10 @@ class ProgramWatch:
         """Whether a run is open."""
         return self.probing is not None and bool(self.probing.runs.open_runs)
 
+    def directories(self) -> list[Path]:
+        """The directories of the open runs."""
+        return [run.directory for run in self.probing.runs.open_runs] if self.probing is not None else []
+
     def finish(self, error: BaseException | None) -> ProbesError | None:
         """End the runs after the end of the program, and print their summary.
 
@@ -125,7 +130,7 @@ class Session:
             return self._run(program)
 
     def _run(self, program: Program) -> ProgramOutcome:
-        replaced = ReplacedProcess(self.request.command, self.watch.has_run, self.progress.say)
+        replaced = ReplacedProcess(self.request.command, self.watch.has_run, self.progress.say, self.watch.directories)
         self.watch.start()
         replaced.start()
         try:

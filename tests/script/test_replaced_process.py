@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import probes
+from probes.script.replaced_process import ReplacedProcess
 from probes.script.run_request import Command
 from tests.script.conftest import PRELUDE
 
@@ -64,3 +67,18 @@ def test_a_command_with_probes_again_has_the_options_of_the_interpreter() -> Non
     module = Command((python, "-m", "probes", "run", "spec.yaml"), ("-m", "train"))
     assert module.again([python, "-m", "train", "--lr"]) == [*module.before, "-m", "train", "--lr"]
     assert module.again([python, "-c", "train"]) is None
+
+
+def test_a_program_that_leaves_by_os_exit_learns_how_to_seal_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    replaced = ReplacedProcess(None, lambda: True, said.append, lambda: [Path("/runs/a")])
+    replaced.start()
+    os._exit(3)
+    replaced._pid += 1  # a forked child has no run
+    os._exit(4)
+    replaced.stop()
+    os._exit(5)
+    assert said == ["`os._exit` ends the program while its run is open: `probes recover /runs/a` seals it"]
+    assert codes == [3, 4, 5]
