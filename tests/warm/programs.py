@@ -65,7 +65,7 @@ class _Server:
         """Start it, and do not wait until it is ready."""
         if self.process is None:
             self.folder = tempfile.mkdtemp(prefix="warm-")
-            command = [PYTHON, "-m", "tests.warm.server", f"{self.folder}/socket"]
+            command = [PYTHON, "-m", "tests.warm", f"{self.folder}/socket"]
             path = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
             about = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
             self.process = subprocess.Popen(command, cwd=ROOT, env=about, stdin=subprocess.PIPE)

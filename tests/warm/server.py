@@ -1,6 +1,6 @@
 """A process that has imported torch and probes once, and becomes each program that it is requested in a fork.
 
-`python -m tests.warm.server SOCKET` answers on a Unix socket. A request is one JSON line (`words` behind `python`, `cwd`, `env`) that
+`python -m tests.warm SOCKET` answers on a Unix socket. A request is one JSON line (`words` behind `python`, `cwd`, `env`) that
 carries three file descriptors; the answers are the process id at once and the exit code at the end, one line each. The child becomes
 the program: its signals, exit handlers and threads are those of an interpreter of its own. Whoever closes the connection kills it.
 """
@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -196,8 +196,8 @@ def _run(words: list[str], path: list[str], beside: bool) -> None:
     exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), main.__dict__)
 
 
-def main() -> None:
-    """Serve; in a child, be the program."""
+def main(program: AbstractContextManager[None]) -> None:
+    """Serve; in a child, be the program, inside a context."""
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     base = [entry for entry in sys.path[1:] if entry not in known]
     packages()  # found once for all programs
@@ -206,8 +206,5 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # or the end of each child looks through all of torch, which takes a second
     request, files = server.serve()
-    become(request, files, base)
-
-
-if __name__ == "__main__":
-    main()
+    with program:
+        become(request, files, base)
