@@ -1,4 +1,4 @@
-"""A program that begins in a fork ends as in an interpreter of its own: the same words, in the same order, and the same exit code."""
+"""A program that begins in a fork ends like one in a new interpreter: the same words, in the same order, and the same exit code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_a_program_ends_as_in_an_interpreter_of_its_own(tmp_path: Path, how: str) -> None:
+def test_a_program_in_a_fork_ends_like_one_in_a_new_interpreter(tmp_path: Path, how: str) -> None:
     program = BEFORE + ENDINGS[how]
     real, fork = tmp_path / "real", tmp_path / "fork"
     for folder in (real, fork):
