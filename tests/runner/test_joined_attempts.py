@@ -33,7 +33,7 @@ Loop = Callable[[Any, int], Iterable[Tensor]]
 
 
 def by_steps(run: Any, first: int) -> Iterable[Tensor]:
-    return run.steps(ROWS[first:])  # type: ignore[no-any-return]
+    return run.steps(ROWS[first:])  # type: ignore[no-any-return]  # of a run or a module
 
 
 def by_islice(run: Any, first: int) -> Iterable[Tensor]:
@@ -277,7 +277,7 @@ def _killed(run: Any, first: int) -> Iterator[Tensor]:
 
 def test_sample_ids_are_of_the_steps_that_are_shown(tmp_path: Path) -> None:
     def by_ids(run: Any, first: int) -> Iterable[Tensor]:
-        return run.steps(ROWS[first:], ids=lambda x: [f"{run.directory.name}-{len(list(run.directory.glob('run*.json')))}"])  # type: ignore[no-any-return]
+        return run.steps(ROWS[first:], ids=lambda x: [f"{run.directory.name}-{len(list(run.directory.glob('run*.json')))}"])  # type: ignore[no-any-return]  # of a run or a module
 
     training = Training(tmp_path / "run")
     training.start(fails=8, loop=by_ids)
@@ -321,12 +321,12 @@ class Unreached(nn.Module):
         self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.used(x)  # type: ignore[no-any-return]
+        return self.used(x)  # type: ignore[no-any-return]  # of a run or a module
 
 
 def test_a_probe_that_captured_nothing_where_it_was_due_is_an_error_in_a_continued_run_too(tmp_path: Path) -> None:
     spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["*used"], "when": {"epochs": {"at": [0]}}}}}
-    spec["probes"]["q"] = {"hook": "forward", "modules": ["unused"], "when": {"epochs": {"at": [0]}}}  # type: ignore[index]
+    spec["probes"]["q"] = {"hook": "forward", "modules": ["unused"], "when": {"epochs": {"at": [0]}}}  # type: ignore[index]  # nested mappings
     model = Unreached()
     with suppress(KeyError), probes.attach(model, spec, tmp_path / "run") as run:
         with run.epoch(0):
