@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import ProbesError, RunError
-from probes.hooks.capture.tracing import breaks_graph
 from probes.run_directory.create import started_here
 from probes.run_directory.launch.launcher import place_in_launch
 from probes.script.import_hook import ImportHook
@@ -99,6 +98,9 @@ class ProgramWatch:
     def _torch_is_there(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+        from probes.hooks.capture.tracing import breaks_graph
+
+        breaks_graph(type(self)._tell_of_fork)
         self._step = register_optimizer_step_pre_hook(self._tell_of_fork)
         if os.getpid() == self._pid:
             from probes.script.attach_to_script import Probing
@@ -106,7 +108,6 @@ class ProgramWatch:
             self.probing = Probing(self.request, self.progress, self.children, self.child, self._place)
             self.probing.start()
 
-    @breaks_graph
     def _tell_of_fork(self, *_args: object) -> None:
         """Report once in a forked process that it trains and is not captured."""
         if os.getpid() != self._pid:
