@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -123,7 +124,17 @@ def is_enclosed() -> bool:
     That is a function that torch transforms (`grad`, `vmap`), or one that an operator takes as an argument, such as a branch of
     `torch.cond`: PyTorch raises where a hook keeps a value of it. A checkpoint is none: the graph breaks there.
     """
-    return is_transformed() or any(getattr(frame.f_locals.get("self"), "_ALLOW_FALLBACK_TO_EAGER", True) is False for frame in outwards())
+    return is_transformed() or any(map(_traces_whole, outwards()))
+
+
+def _traces_whole(frame: FrameType) -> bool:
+    """Whether dynamo traces, in this frame, an operator that takes a function and that it cannot leave to eager code.
+
+    Only frames of dynamo are looked into: in others, `self` is an object of the program, whose `__getattr__` may raise.
+    """
+    if not str(frame.f_globals.get("__name__")).startswith("torch._dynamo."):
+        return False
+    return getattr(type(frame.f_locals.get("self")), "_ALLOW_FALLBACK_TO_EAGER", True) is False
 
 
 is_enclosed._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as `refuse_to_be_compiled`

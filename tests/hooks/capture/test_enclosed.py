@@ -104,6 +104,29 @@ def test_a_transform_of_torch_func_in_a_compiled_function_computes_as_without_pr
     assert [len(series.torch()) for series in read.series] == [2, 2]
 
 
+class Trainer:
+    """An object of a program that answers for no attribute but its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.call = torch.compile(model, backend="aot_eager")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"there is no setting {name!r}")
+
+    def step(self, x: Tensor) -> Tensor:
+        found: Tensor = self.call(x)
+        return found
+
+
+def test_objects_of_the_program_are_not_asked_while_dynamo_traces(tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+    trainer = Trainer(model)
+    spec = {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}
+    with probes.attach(model, spec, out=tmp_path / "run") as run:
+        outputs = [trainer.step(x).detach() for x in run.steps([X] * 2)]
+    assert torch.equal(probes.open(tmp_path / "run")["p", ""].torch(), torch.stack(outputs))
+
+
 @torch._dynamo.config.patch(compiled_autograd=True)
 def test_compiled_code_may_compile_a_module_while_a_run_listens(tmp_path: Path) -> None:
     model = nn.Linear(4, 4)
