@@ -56,7 +56,7 @@ class RunLoops:
             try:
                 yield epoch
             except GeneratorExit as closing:
-                if by_exception(closing, sys._getframe(1), before):
+                if by_exception(closing, sys._getframe().f_back, before):
                     self._tell(self.engine.clock.epoch_ends, complete=False, reason="exception")
                 raise
             self._tell(self.engine.clock.epoch_ends)
@@ -113,7 +113,7 @@ class RunLoops:
             try:
                 yield batch
             except GeneratorExit as closing:
-                raised = by_exception(closing, sys._getframe(1), handling)
+                raised = by_exception(closing, sys._getframe().f_back, handling)
                 self._tell(clock.item_ends, item, keep=not raised)
                 if raised:
                     self._note(clock.loop_raised, "exception")

@@ -6,6 +6,8 @@ import contextlib
 import io
 import itertools
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,3 +293,22 @@ def test_an_exception_in_epochs_makes_the_last_one_incomplete(tmp_path: Path) ->
             if epoch == 1:
                 statement()
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
+
+
+LEFT_TO_THE_INTERPRETER = """
+import sys, torch, probes
+model = torch.nn.Linear(4, 3)
+with probes.attach(model, {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}, out=sys.argv[1]) as run:
+    epochs = run.epochs(2)
+    next(epochs)
+    batches = run.steps([torch.ones(1, 4)] * 3)
+    for _ in range(2):
+        model(next(batches))
+"""
+
+
+def test_loops_that_the_interpreter_closes_at_its_end_are_closed_in_silence(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", LEFT_TO_THE_INTERPRETER, str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "Exception ignored" not in done.stderr
+    assert len(probes.open(tmp_path / "run")["p", ""].torch()) == 2
