@@ -307,7 +307,7 @@ with probes.attach(model, {"version": 1, "probes": {"p": {"modules": [""], "valu
 """
 
 
-def test_loops_that_the_interpreter_closes_at_its_end_are_closed_in_silence(tmp_path: Path) -> None:
+def test_loops_that_are_closed_after_the_program_has_ended_print_nothing(tmp_path: Path) -> None:
     words = [sys.executable, "-c", LEFT_TO_THE_INTERPRETER, str(tmp_path / "run")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "Exception ignored" not in done.stderr
