@@ -35,7 +35,7 @@ def by_exception(closing: GeneratorExit, frame: FrameType | None, before: int) -
 
     Args:
         closing: what the generator sees.
-        frame: the frame that closes the generator, the caller of its handler; None if the interpreter closes it after the program has ended.
+        frame: the frame that closes the generator, the caller of its handler; None after the program has ended.
         before: `handled()` when the generator gave its last value.
     """
     around = closing.__context__
