@@ -36,6 +36,8 @@ def anchor(run: Path, file: Path | None, in_git: bool, in_note: bool, key: Path 
 
     if key is not None and file is None and not in_git:
         raise UsageError("`--sign` needs a place that can be signed: `--file FILE` or `--git`")
+    if run.is_file():  # nothing of the other files would be checked
+        raise UsageError(f'"{run}" is a file; an anchor is of a whole run, so name the run directory, "{run.parent}"')
     if in_git or in_note:
         refuse_inside(run, Path.cwd())
     verdict = verify(run, sha256=key is not None)

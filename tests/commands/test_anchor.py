@@ -41,6 +41,13 @@ def test_an_anchor_is_never_replaced_or_kept_in_the_run_or_made_of_a_damaged_run
     assert "does not verify" in str(said(anchor, "run").exception)
 
 
+def test_one_file_is_not_anchored_because_the_anchor_would_be_of_files_that_nobody_checked(place: Path) -> None:
+    (place / "run" / "epoch-0000.h5").write_bytes(b"")
+    refused = said(anchor, "run/epoch-0001.h5", "--file", "run/kept.json")
+    assert str(refused.exception) == '"run/epoch-0001.h5" is a file; an anchor is of a whole run, so name the run directory, "run"'
+    assert not (place / "run" / "kept.json").exists()
+
+
 def test_an_anchor_in_a_git_tag_is_found_by_verify(place: Path) -> None:
     (place / "repo").mkdir()
     for words in (["init", "-q"], ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "x"]):
