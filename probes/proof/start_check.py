@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain
 from probes.proof.finding import Finding
-from probes.run_directory.file_name import manifest_files, manifest_name
+from probes.run_directory.file_name import attempt_of_manifest, manifest_files, manifest_name
 from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import launch_name
@@ -46,6 +46,7 @@ class StartCheck:
             if worlds and found and not any(entry.attempt == 1 and not entry.rank for entry in entries)
             else sorted({"run.json", *found})
         )
+        self._of_spec = min((name for name in names if ".rank-" not in name), key=attempt_of_manifest, default="")  # its start wrote the spec
         self.manifests: dict[str, dict[str, Any]] = {name: self._read(name) for name in names}
         first = self.manifests.get("run.json") or next(iter(self.manifests.values()))
         for name in names if first else ():
@@ -82,13 +83,13 @@ class StartCheck:
 
     def _texts(self, name: str, manifest: Manifest) -> None:
         """Check the files that a manifest names."""
-        self._check_hash(name, "spec.yaml", manifest.spec.sha256, "spec-edited" if name == "run.json" else "")
+        self._check_hash(name, "spec.yaml", manifest.spec.sha256, "spec-edited" if name == self._of_spec else "")
         git, sources = manifest.code.git, manifest.code.sources
         if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown and not manifest.rank:
             self._check_hash(name, git.diff.name, git.diff.sha256, "diff-edited")
         if sources is not None:
             self._check_hash(name, sources.name, sources.sha256, "sources-edited")
-        launch = launch_name(_attempt(name))
+        launch = launch_name(attempt_of_manifest(name))
         if manifest.launch is not None or (self._directory / launch).exists():
             self._check_hash(name, launch, manifest.launch or "", "launch-differs")
 
@@ -138,7 +139,7 @@ def _launches(
     """Check that the ranks of manifests, launch files and ledgers fit the number of processes."""
     worlds: dict[int, int] = {}
     for name, manifest in sorted(manifests.items()):
-        attempt, rank, world = _attempt(name), manifest.get("rank"), _world(manifest)
+        attempt, rank, world = attempt_of_manifest(name), manifest.get("rank"), _world(manifest)
         if not manifest or world is None:
             continue
         if not isinstance(rank, int) or manifest_name(attempt, rank) != name:
@@ -177,11 +178,6 @@ def _absent(entries: Sequence[LedgerLine], worlds: Mapping[int, int], launched: 
             found[epoch] = absent
     for absent, lacking in by_ranks(found).items():
         yield Finding("launch-differs", f"ledger.rank-{absent[0]:04d}.jsonl", without(absent, lacking))
-
-
-def _attempt(name: str) -> int:
-    part = name.split(".")[1]
-    return int(part[1:]) if part.startswith("a") else 1
 
 
 def _world(manifest: dict[str, Any]) -> int | None:

@@ -216,6 +216,14 @@ def launched(run: Path) -> None:
             write_run(run, epochs=1, source=small, change=other if number == 2 else lambda one, epoch: one, **options)
 
 
+def late(run: Path) -> None:
+    """Two starts of two ranks: the first one was killed before rank 0 had joined, so that `run.a2.json` is the first manifest of rank 0."""
+    run.mkdir(parents=True)
+    for number, rank in ((1, 1), (2, 0), (2, 1)):
+        origin = replaced(manifest(), launch=sha256(_launch_file(run, world=2, attempt=number)).hexdigest())
+        write_run(run, epochs=number - 1, source=small, origin=origin, attempt=number, rank=rank)
+
+
 FORGERIES: dict[str, Forgery] = {
     "a manifest with a key twice": Forgery(ONE, lambda run: _in_manifest_text(run, '"run_id": "r"', '"run_id": "x",\n "run_id": "r"')),
     "a manifest with a truth value for a number": Forgery(ONE, lambda run: _in_manifest_text(run, '"rank": 0', '"rank": false')),
@@ -394,6 +402,19 @@ def test_a_forgery_ends_with_the_exit_code_that_an_auditor_needs(honest: dict[st
     assert code == forgery.anchored, last
     assert time.process_time() - started < 5
     assert independent_verifier.verifies(run) == (forgery.alone == 0)
+
+
+def test_the_spec_of_a_launch_that_rank_0_joined_in_its_second_start_is_proven_too(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    late(run)
+    head = verify(run).head
+    assert answer(run, "--anchor", head)[0] == 0
+    assert independent_verifier.verifies(run)
+    for change in (lambda: (run / "spec.yaml").write_bytes(b"version: 1\n"), lambda: (run / "spec.yaml").unlink()):
+        change()
+        assert answer(run, "--anchor", head)[0] == 1
+        assert [one.code for one in verify(run).findings if not one.note] == ["spec-edited"]
+        assert not independent_verifier.verifies(run)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests import independent_verifier
 from tests.proof import damage
 from tests.proof.forger import stated
 from tests.proof.runs import One, small, write_run
-from tests.proof.test_forgeries import FORGERIES, LAUNCH, ONE, SEGMENTS, STARTED, launched
+from tests.proof.test_forgeries import FORGERIES, LAUNCH, ONE, SEGMENTS, STARTED, late, launched
 
 PROGRAM = Path(__file__).parent / "javascript" / "verify.mjs"
 CORPUS = Path(__file__).parents[1] / "release_corpus"
@@ -43,8 +43,11 @@ def test_unchanged_runs_verify_with_and_without_their_anchors(tmp_path: Path) ->
         write_run(tmp_path / "ranks", source=small, rank=rank)
     write_run(tmp_path / "resumed", source=small, epochs=1, complete=False)
     write_run(tmp_path / "resumed", source=small, epochs=1, attempt=2)
+    late(tmp_path / "late")
     runs = sorted(tmp_path.iterdir())
-    assert answers([(run, anchor) for run in runs for anchor in ("", verify(run).head)]) == [""] * 8
+    assert answers([(run, anchor) for run in runs for anchor in ("", verify(run).head)]) == [""] * 10
+    (tmp_path / "late" / "spec.yaml").write_bytes(b"version: 1\n")
+    assert answers([(tmp_path / "late", "")]) != [""]
 
 
 def test_names_in_all_scripts_of_any_length_verify_in_every_language(tmp_path: Path) -> None:
