@@ -68,8 +68,8 @@ def _with_replicas(verdict: Verdict, path: Path) -> Verdict:
 
 def _one_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
     with closing(RunCheck(path, sha256)) as check:
-        if anchors and not check.has_ledger:
-            raise UsageError("`--anchor` needs a run directory with a ledger")
+        if anchors and not check.has_ledger and not path.is_dir():
+            raise UsageError(f'"{path}" has no ledger next to it, so nothing of it can be anchored; give the run directory')
         verdict = check.verdict(anchors)
         has_weights = check.has_weights
     if not (verdict.ok and path.is_dir()):
