@@ -13,7 +13,7 @@ from probes.digest import blake3_hex, canonical, spec_identity
 from probes.errors import FileRefused
 from probes.plain_file import plain_object
 from probes.proof.finding import Finding
-from probes.run_directory.manifest import Manifest, identity
+from probes.run_directory.manifest import Manifest, identity, newer_format
 
 TEXTS = ("spec", "resolved", "manifest", "closing", "gaps")
 KEPT_BYTES = 4 << 20  # limit of texts whose results are cached; parsed, they need about ten times as much
@@ -83,6 +83,10 @@ def check_origin(file: str, texts: Mapping[str, bytes], manifest: Mapping[str, A
     if "manifest" in texts and not manifest:
         yield Finding("manifest-edited", file, "the manifest is not a JSON object")
     if not manifest:
+        return
+    newer = newer_format(manifest)
+    if newer:
+        yield Finding("newer-format", file, f"the manifest in it has {newer}")
         return
     try:
         found = Manifest.model_validate(manifest)

@@ -21,7 +21,7 @@ from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import launch_name
 from probes.run_directory.ledger import current
 from probes.run_directory.ledger_lines import LedgerLine
-from probes.run_directory.manifest import Manifest, written
+from probes.run_directory.manifest import Manifest, newer_format, written
 
 MOST_NAMED = 16
 
@@ -46,7 +46,8 @@ class StartCheck:
             if worlds and found and not any(entry.attempt == 1 and not entry.rank for entry in entries)
             else sorted({"run.json", *found})
         )
-        self._of_spec = min((name for name in names if ".rank-" not in name), key=attempt_of_manifest, default="")  # its start wrote the spec
+        of_zero = [name for name in names if ".rank-" not in name]
+        self._of_spec = min(of_zero, key=attempt_of_manifest, default="")  # the start that wrote the spec
         self.manifests: dict[str, dict[str, Any]] = {name: self._read(name) for name in names}
         first = self.manifests.get("run.json") or next(iter(self.manifests.values()))
         for name in names if first else ():
@@ -71,6 +72,10 @@ class StartCheck:
         except ValueError:
             self._find("manifest-edited", name, "does not fit the schema: it is not a JSON object")
             return {}
+        newer = newer_format(found)
+        if newer:
+            self._find("newer-format", name, f"has {newer}")
+            return found
         try:
             manifest = Manifest.model_validate_json(text)
         except ValidationError as error:

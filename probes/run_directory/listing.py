@@ -24,7 +24,7 @@ from probes.run_directory.launch.absent import by_reason
 from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
 from probes.run_directory.ledger_lines import SeriesRow, read_ledgers, require_sound
-from probes.run_directory.manifest import check_shape
+from probes.run_directory.manifest import check_shape, newer_format
 
 if TYPE_CHECKING:
     from probes.capture_file.read import SealedFile
@@ -415,6 +415,9 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _of_its_shape(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
+    newer = newer_format(manifest)
+    if newer:
+        raise FileRefused("newer-format", f'the manifest of "{path}" has {newer}')
     try:
         check_shape(manifest)
     except ValueError as error:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from probes.digest import Proof, blake3_hex, canonical
+
+FORMATS = ("manifest.v1",)
 
 
 class ManifestRecord(BaseModel):
@@ -229,6 +232,15 @@ class Manifest(ManifestRecord):
     def text(self) -> str:
         """The manifest as `run.json` stores it."""
         return written(self.model_dump(mode="json"))
+
+
+def newer_format(data: Mapping[str, Any]) -> str:
+    """The format of a manifest that a later release wrote, in words; an empty text if this release knows it."""
+    for name, known in (("format", FORMATS), ("proof", get_args(Proof))):
+        found = data.get(name)
+        if isinstance(found, str) and found not in known and re.fullmatch(rf"{known[0][:-1]}[0-9]+", found):
+            return f'the {name} "{found}"; this release reads "{known[-1]}"'
+    return ""
 
 
 def check_shape(data: dict[str, Any]) -> None:

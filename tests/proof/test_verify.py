@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from probes.proof.finding import CODES, NOTES, Verdict
 from probes.proof.in_toto import statement
 from probes.proof.untrusted import verify_untrusted
 from probes.proof.verify import verify
+from probes.run_directory.manifest import Manifest
 from tests import independent_verifier
 from tests.proof.forger import stated
 from tests.proof.runs import manifest, replaced, small, write_run
@@ -293,6 +295,18 @@ def test_a_saved_difference_to_the_commit_is_checked(tmp_path: Path) -> None:
     assert codes(tmp_path / "a") == ["diff-edited"]
 
 
+@pytest.mark.parametrize(("name", "later"), [("format", "manifest.v2"), ("proof", "proof.v3")])
+def test_a_manifest_of_a_later_release_is_not_called_edited(tmp_path: Path, name: str, later: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Manifest.text
+    monkeypatch.setattr(Manifest, "text", lambda one: re.sub(f'"{name}": "[^"]*"', f'"{name}": "{later}"', text(one)))
+    write_run(tmp_path / "a", epochs=1, source=small)
+    found = verify(tmp_path / "a").findings
+    assert [(one.code, one.file) for one in found if not one.note] == [("newer-format", "run.json"), ("newer-format", "epoch-0000.h5")]
+    assert found[0].message.startswith(f'has the {name} "{later}"; this release reads ')
+    with pytest.raises(FileRefused, match=r"error\[newer-format\]: the manifest of .* has the "):
+        _ = probes.open(tmp_path / "a").manifest
+
+
 def _ledger_edit(field: str, value: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     return lambda entries: [entries[0], entries[1] | {field: value}, *entries[2:]]
 
@@ -333,6 +347,14 @@ def test_an_edit_of_the_last_line_is_found_without_a_following_line(tmp_path: Pa
     write_lines(tmp_path / "a", [lines(tmp_path / "a")[0] | {field: value}])
     assert set(codes(tmp_path / "a")) - {"ledger-misplaced"} <= {"ledger-edited"}
     assert codes(tmp_path / "a")
+
+
+def test_a_run_whose_ledgers_were_taken_out_is_not_as_anchored(tmp_path: Path) -> None:
+    head = write_run(tmp_path / "a", epochs=1, source=small)
+    (tmp_path / "a" / "ledger.jsonl").unlink()
+    assert codes(tmp_path / "a", anchor=head) == ["ledger-missing", "ledger-rolled-back"]
+    (tmp_path / "a" / FILE).unlink()
+    assert codes(tmp_path / "a", anchor=head) == ["ledger-rolled-back"]
 
 
 def test_a_ledger_that_was_rolled_back_with_its_files_is_found_only_with_the_anchor(tmp_path: Path) -> None:
