@@ -40,7 +40,7 @@ def checked(anchor: str | Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         UsageError: one has fewer than 32 digits, or is not hexadecimal.
     """
-    given = (anchor,) if isinstance(anchor, str) else tuple(anchor or ())
+    given = [one.strip() for one in ((anchor,) if isinstance(anchor, str) else anchor or ())]
     for one in given:
         if not (FEWEST_DIGITS <= len(one) <= 64 and DIGITS.issuperset(one.lower())):
             raise UsageError(

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import probes
 from probes.commands.verify import verify as command
 from probes.digest import blake3_hex, canonical
-from probes.errors import ProbesError
+from probes.errors import ProbesError, UsageError
 from probes.proof.verify import verify
 from probes.run_directory.launch.launch_file import launch_name
 from tests import independent_verifier
@@ -454,6 +454,28 @@ def test_an_epoch_that_was_incomplete_in_the_anchor_may_be_resumed(tmp_path: Pat
 def test_a_text_that_is_too_short_or_not_a_hash_is_not_an_anchor(honest: dict[str, Path], anchor: str) -> None:
     done = CliRunner().invoke(command, [str(honest[ONE]), "--anchor", anchor])
     assert "is not an anchor" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "why"),
+    [
+        ("../anchors/run.json", "No such file or directory"),
+        (".", "it is not a regular file"),
+        ('{"head": "' + "0" * 5_000 + '"}', "File name too long"),
+        ("x\0y", "it is not the name of a file"),
+    ],
+)
+def test_what_is_neither_a_hash_nor_a_file_is_refused_with_the_reason(honest: dict[str, Path], anchor: str, why: str) -> None:
+    refused = CliRunner().invoke(command, [str(honest[ONE]), "--anchor", anchor]).exception
+    assert isinstance(refused, UsageError)
+    assert f"is not an anchor: {why}, and a ledger head has 64 hexadecimal digits" in str(refused)
+    assert len(str(refused)) < 400
+
+
+def test_a_head_may_be_copied_with_spaces_around_it(honest: dict[str, Path]) -> None:
+    head = verify(honest[ONE]).head
+    assert answer(honest[ONE], "--anchor", f" {head}\n")[1].endswith("as anchored")
+    assert verify(honest[ONE], anchor=f"{head}\r\n").anchored
 
 
 FILES: dict[str, tuple[Callable[[Path], object], int]] = {

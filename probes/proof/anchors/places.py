@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
 from probes.errors import UsageError
 from probes.plain_file import plain_object, read_plain
+from probes.printable import shortened
 from probes.proof.anchors.git_refs import anchors_in
 from probes.proof.anchors.kept import AnchorNote, KeptAnchor, parsed
 from probes.proof.anchors.ssh_signature import Signers, sign, signature_beside
@@ -79,19 +81,35 @@ def found(place: str, run: Path, repository: Path, signers: Signers | None = Non
         if not manifest:
             raise UsageError(f'"{run}" has no manifest that names the run')
         return anchors_in(str(manifest.get("run_id")), _commit(manifest), repository, signers)
-    if is_tracker(place) or HASH.fullmatch(place):  # an untrusted directory may contain a file of any name
+    if is_tracker(place) or HASH.fullmatch(place.strip()):  # an untrusted directory may contain a file of any name
         if signers is not None:
             raise UsageError(f"`--signers` is for anchors in files and tags; `{place}` has no signature")
         return (anchor_in(place).of(str(_manifest(run).get("run_id", "")), place),) if is_tracker(place) else (KeptAnchor(place),)
-    path = Path(place)
-    run_id = str(_manifest(run).get("run_id", ""))
-    if path.is_file():
-        if path.resolve().is_relative_to(run.resolve()):
-            raise UsageError(
-                f'"{path}" is in the run directory, and anyone who can change the run can change it too; give an anchor that you keep'
-            )
-        return (_of_file(path, signers).of(run_id, place),)
-    return (KeptAnchor(place),)  # which is then refused as no anchor
+    path = _file(place)
+    if path.resolve().is_relative_to(run.resolve()):
+        raise UsageError(
+            f'"{path}" is in the run directory, and anyone who can change the run can change it too; give an anchor that you keep'
+        )
+    return (_of_file(path, signers).of(str(_manifest(run).get("run_id", "")), place),)
+
+
+def _file(place: str) -> Path:
+    """The file that an option names, as it names nothing else.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    try:
+        mode = Path(place).stat().st_mode
+    except (OSError, ValueError) as error:  # not there, or a text that is too long for a name
+        why = getattr(error, "strerror", None) or "it is not the name of a file"
+    else:
+        if stat.S_ISREG(mode):
+            return Path(place)
+        why = "it is not a regular file"
+    raise UsageError(
+        f"`{shortened(place, 200)}` is not an anchor: {why}, and a ledger head has 64 hexadecimal digits, at least 32 of which are needed"
+    )
 
 
 def _of_file(path: Path, signers: Signers | None) -> KeptAnchor:
