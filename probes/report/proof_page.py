@@ -102,10 +102,10 @@ def _cover(verdict: Verdict) -> str:
 
 
 def _anchored(verdict: Verdict) -> str:
-    if any(finding.code in REPLACED for finding in verdict.findings):
+    if not verdict.ok:
         return NO
     partly = any(finding.code in ("anchor-partial", "ledger-grown", "anchor-resumed") for finding in verdict.findings)
-    return PARTLY if partly else YES if verdict.anchored and verdict.ok else NO
+    return PARTLY if partly else YES if verdict.anchored else NO
 
 
 def _anchor(verdict: Verdict) -> str:

@@ -67,6 +67,15 @@ def test_a_run_that_grew_is_proven_in_part(run: Path) -> None:
     assert answers(verify(run, anchor=head))[-1] == PARTLY
 
 
+def test_a_run_that_grew_and_was_changed_is_not_proven_in_part(run: Path) -> None:
+    head = verify(run).head
+    write_run(run, epochs=3, first=2, source=small)
+    content = bytearray((run / "epoch-0001.h5").read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / "epoch-0001.h5").write_bytes(content)
+    assert answers(verify(run, anchor=head))[-1] == NO
+
+
 def test_a_replaced_epoch_and_a_changed_byte_are_not_proven(run: Path) -> None:
     head = verify(run).head
     attempt(run)
