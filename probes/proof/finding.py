@@ -100,7 +100,8 @@ class Verdict:
         alone: whether it is one file without a ledger next to it, so that nothing but its own digests was compared.
         runs: how many runs were verified.
         signed_by: who signed the anchors, if that was checked.
-        weights: digest of the weights at the first start of the run, the same in every layout; empty if it is not known.
+        weights: digest of the weights at the first start of the run, the same in every layout; empty if it is not known, or if
+            no digest covers a manifest of that start.
         epoch_weights: the same digest at the end of each epoch that states its weights (`provenance: {weights: epochs}`).
     """
 

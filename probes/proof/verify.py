@@ -13,6 +13,7 @@ from probes.proof.anchor import checked
 from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
 from probes.proof.run_check import RunCheck
+from probes.run_directory.file_name import attempt_of_manifest
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import Directory
@@ -75,7 +76,9 @@ def _one_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
     if not (verdict.ok and path.is_dir()):
         return verdict
     epochs = weights_by_epoch(Directory(path)) if has_weights else {}
-    return replace(verdict, weights=weights_at_start(path) or "", epoch_weights={epoch: found or "" for epoch, found in epochs.items()})
+    uncovered = any(one.code == "manifest-uncovered" and attempt_of_manifest(one.file) == 1 for one in verdict.findings)
+    weights = "" if uncovered else weights_at_start(path) or ""
+    return replace(verdict, weights=weights, epoch_weights={epoch: found or "" for epoch, found in epochs.items()})
 
 
 def _every_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:

@@ -513,6 +513,7 @@ def test_a_manifest_without_a_copy_in_a_file_is_noted(tmp_path: Path) -> None:
     verdict = verify(run)
     assert verdict.ok
     assert [(one.code, one.file) for one in verdict.findings] == [("manifest-uncovered", "run.json")]
+    assert verdict.weights == "", "anyone could have written the table of tensors in it"
 
 
 def test_a_statement_reads_regular_files_of_the_run_only(run: Path) -> None:
