@@ -92,8 +92,8 @@ def listed_by(ledger: LedgerContents) -> Iterator[ListedFile]:
 class HeldFiles(Protocol):
     """Questions about the files of several attempts at one epoch."""
 
-    def ranks_of(self, attempt: int, epoch: int) -> int:
-        """The number of ranks of an attempt that must have a file of an epoch."""
+    def ranks_of(self, attempt: int, epoch: int, *, notes: bool) -> int:
+        """The number of ranks of an attempt that must have a file of an epoch: all, or with notes all that had not ended before it."""
 
     def captures(self, found: ListedFile) -> int:
         """The number of captures of a file."""
@@ -113,7 +113,8 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
 
     Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures. An attempt that states a
     first step has the training steps before it from an earlier attempt, which is then current too; it is compared by its training steps,
-    as its other phases lack what was captured before its first step.
+    as its other phases lack what was captured before its first step. No digest covers the notes of ranks that ended before, so an attempt
+    that is complete because of them never hides one that is complete on all ranks.
 
     Args:
         epoch: its number.
@@ -128,11 +129,12 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
     }
     attempts = sorted({attempt for _, attempt in held})
 
-    def is_whole(attempt: int) -> bool:
-        parts = [tries[attempt] for tries in group.values() if attempt in tries]
-        return len(parts) >= held_files.ranks_of(attempt, epoch) and all(held_files.is_complete(files[-1]) for files in parts)
+    def whole_attempts(notes: bool) -> list[int]:
+        parts = {attempt: [tries[attempt] for tries in group.values() if attempt in tries] for attempt in attempts}
+        enough = (attempt for attempt in attempts if len(parts[attempt]) >= held_files.ranks_of(attempt, epoch, notes=notes))
+        return [attempt for attempt in enough if all(held_files.is_complete(files[-1]) for files in parts[attempt])]
 
-    whole = [attempt for attempt in attempts if several and is_whole(attempt)]
+    whole = (whole_attempts(notes=False) or whole_attempts(notes=True)) if several else []
     best = (whole or attempts)[-1]
     limits: Mapping[int, int] = {}
     if several and not whole:

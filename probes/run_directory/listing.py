@@ -153,10 +153,10 @@ class Directory:
     def _ended(self) -> Ended:
         return ended_ranks(self.path, (one for ledger in read_ledgers(self.path) for one in ledger.entries))
 
-    def ranks_of(self, attempt: int, epoch: int) -> int:
-        """The number of ranks of an attempt that must have a file of an epoch: all but those that had ended by themselves before."""
+    def ranks_of(self, attempt: int, epoch: int, *, notes: bool) -> int:
+        """The number of ranks of an attempt that must have a file of an epoch: all, or with notes all that had not ended before it."""
         world = self.worlds.get(attempt, 1)
-        return world if world == 1 else world - sum(one == attempt and last < epoch for (one, _), last in self._ended.items())
+        return world if world == 1 or not notes else world - sum(one == attempt and last < epoch for (one, _), last in self._ended.items())
 
     def _world(self, attempt: Attempt) -> int:
         """The number of processes of an attempt; runs of releases without launch files state it in their manifest."""

@@ -15,7 +15,7 @@ class Held:
     def __init__(self, tries: Tries, others: Mapping[str, int]) -> None:
         self.tries, self.others = tries, others
 
-    def ranks_of(self, attempt: int, epoch: int) -> int:
+    def ranks_of(self, attempt: int, epoch: int, *, notes: bool) -> int:
         return 2
 
     def is_complete(self, found: ListedFile) -> bool:
