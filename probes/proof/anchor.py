@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from probes.errors import UsageError
+from probes.printable import counted
 from probes.proof.finding import Finding
 from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import current, is_whole
@@ -125,8 +126,12 @@ def _beyond(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> Iter
             )
         elif later:
             yield Finding(
-                "ledger-grown", ledger.name, f"{later} lines follow those that the anchor covers: {_named(ledger, lines)} not anchored"
+                "ledger-grown", ledger.name, f"{_follow(later)} those that the anchor covers: {_named(ledger, lines)} not anchored"
             )
+
+
+def _follow(count: int) -> str:
+    return f"{counted(count, 'line')} {'follows' if count == 1 else 'follow'}"
 
 
 def _named(ledger: LedgerContents, lines: Mapping[str, int]) -> str:

@@ -16,7 +16,7 @@ from probes.error_codes import PROOF
 from probes.errors import FileRefused, ProbesError
 from probes.plain_file import refuse_holes
 from probes.progress.loops import with_progress
-from probes.proof.anchor import check_anchors
+from probes.proof.anchor import AnchorCheck, check_anchors, covered
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.manifest_check import CheckedOrigins
@@ -81,6 +81,8 @@ class RunCheck:
         names = self._one_name() if single else self._every_name()
         anchored = check_anchors(self._ledgers, anchors, self._worlds)
         self._findings += anchored.findings
+        if anchored.lines:
+            self._continued(anchored)
         if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
             self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
         checked = [self._file(name) for name in with_progress(names, "file")]
@@ -157,19 +159,35 @@ class RunCheck:
         return sorted(there)
 
     def _attempts(self) -> None:
-        counting = self._shown()
-        self._segments([entry for entry in self._entries if entry.file in counting and entry.segment])
+        shown = self._shown()
+        self._segments([entry for entry in self._entries if entry.file in shown and entry.segment])
         for entry in self._entries:
-            if entry.file not in counting:
+            if entry.file not in shown:
                 self._find("superseded", entry.file, "readers show another attempt at its epoch")
 
-    def _shown(self) -> set[str]:
-        """The files that readers show; where they cannot read the run, those that count by the ledgers alone."""
-        counting = {entry.file for entry in current(self._entries, self._worlds).values()}
+    def _continued(self, anchored: AnchorCheck) -> None:
+        """Report files that anchors cover and of which readers take later steps from an attempt that no anchor covers."""
+        kept = {one.file: one for one in covered(self._ledgers, anchored.lines)}
+        if len(kept) == len(self._entries):
+            return
+        shown = self._shown()
+        later = {(one.epoch, one.rank) for one in self._entries if one.file in shown and one.file not in kept}
+        for entry in kept.values():
+            before = shown.get(entry.file)
+            if before is not None and (entry.epoch, entry.rank) in later:
+                words = f"its training steps from {before} on are read from a later attempt, which is not anchored"
+                self._find("anchor-resumed", entry.file, f"the anchor covers it as an epoch that was not complete; {words}")
+
+    def _shown(self) -> dict[str, int | None]:
+        """The files that readers show, and the training step before which, if a later attempt continues their epoch.
+
+        Where they cannot read the run, those that count by the ledgers alone.
+        """
+        counting: dict[str, int | None] = {entry.file: None for entry in current(self._entries, self._worlds).values()}
         if len(counting) == len(self._entries):
             return counting
         try:
-            return {one.name for one in Directory(self._directory).current}
+            return {one.name: one.before for one in Directory(self._directory).current}
         except (ProbesError, OSError):
             return counting
 

@@ -99,6 +99,7 @@ def write_run(
     rank: int | None = None,
     world: int = 2,
     segment: int = 0,
+    first_step: int = 0,
     closing: Mapping[str, Any] | None = None,
 ) -> str:
     """Write and seal a run, or the part of one rank; returns the head of its ledger."""
@@ -112,7 +113,7 @@ def write_run(
         cut = f".s{segment:04d}" if segment else ""
         name = path / f"epoch-{epoch:04d}{suffix}{cut}{of_rank}.journal"
         ones = [changed for one in source(epoch) if (changed := change(one, epoch))]
-        _journal(name, epoch, attempt, segment, ones, found, gaps, complete, closing or {})
+        _journal(name, epoch, attempt, segment, first_step, ones, found, gaps, complete, closing or {})
         if seals:
             seal(name, path, {"compression": compression})
     ledger = "ledger.jsonl" if rank is None else f"ledger.rank-{rank:04d}.jsonl"
@@ -124,6 +125,7 @@ def _journal(
     epoch: int,
     attempt: int,
     segment: int,
+    first_step: int,
     ones: list[One],
     origin: Manifest,
     gaps: bool,
@@ -138,7 +140,7 @@ def _journal(
         "global_step_start": {"train": 4 * epoch, "eval": epoch},
     }
     head |= {"manifest": json.loads(origin.text()), "spec": SPEC.decode(), "resolved": RESOLVED.decode()}
-    head |= {"segment": segment} if segment else {}
+    head |= {name: number for name, number in (("segment", segment), ("first_step", first_step)) if number}
     journal = Journal.create(path, head)
     numbers: dict[Any, int] = {}
     steps = sorted({(one.key.phase != "train", one.key.phase, one.step) for one in ones})

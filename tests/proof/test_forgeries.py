@@ -23,7 +23,9 @@ from probes.commands.verify import verify as command
 from probes.digest import blake3_hex, canonical
 from probes.errors import ProbesError, UsageError
 from probes.proof.verify import verify
+from probes.run_directory.launch.end_note import end_name
 from probes.run_directory.launch.launch_file import launch_name
+from probes.run_directory.listing import Directory
 from tests import independent_verifier
 from tests.proof.forger import attempt, chained, earlier, lines, listed, other, restated, stated
 from tests.proof.runs import manifest, replaced, small, write_run
@@ -448,6 +450,41 @@ def test_an_epoch_that_was_incomplete_in_the_anchor_may_be_resumed(tmp_path: Pat
     assert "anchor-replaced" not in notes
     assert answer(tmp_path / FILE, "--anchor", head)[0] == 0
     assert answer(tmp_path / "epoch-0000.a2.h5", "--anchor", head)[0] == 1
+
+
+def test_a_note_that_a_rank_had_ended_does_not_change_which_complete_attempt_is_read(tmp_path: Path) -> None:
+    """Rank 1 of the second start was killed before it sealed its epoch; nothing covers a note that it had ended by itself."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for number, rank, epochs in ((1, 0, 1), (1, 1, 1), (2, 0, 1), (2, 1, 0)):
+        origin = replaced(manifest(), launch=sha256(_launch_file(run, world=2, attempt=number)).hexdigest())
+        write_run(run, epochs=epochs, source=small, origin=origin, attempt=number, rank=rank)
+    before = [one.name for one in Directory(run).current]
+    assert before == ["epoch-0000.rank-0000.h5", "epoch-0000.rank-0001.h5"]
+    ended = {"head": blake3_hex((run / RANKS[1]).read_bytes().splitlines()[-1])}
+    (run / end_name(2, 1)).write_bytes(canonical(ended) + b"\n")
+    assert [one.name for one in Directory(run).current] == before
+
+
+def test_steps_of_an_anchored_file_that_readers_take_from_a_later_attempt_are_named(tmp_path: Path) -> None:
+    head = write_run(tmp_path, epochs=1, source=small, complete=False)
+    last = write_run(
+        tmp_path,
+        epochs=1,
+        source=small,
+        attempt=2,
+        complete=False,
+        first_step=1,
+        change=lambda one, epoch: other(one, epoch) if one.step else None,
+    )
+    for path in (tmp_path, tmp_path / FILE):
+        resumed = {one.file: one.message for one in verify(path, anchor=head).findings if one.code == "anchor-resumed"}
+        assert [*resumed] == [FILE]
+        assert resumed[FILE].endswith("; its training steps from 1 on are read from a later attempt, which is not anchored")
+    assert {one.code for one in verify(tmp_path, anchor=last).findings} == {"incomplete"}
+    assert answer(tmp_path, "--anchor", head)[1].endswith("as anchored, up to the lines that were added later")
+    grown = next(one.message for one in verify(tmp_path, anchor=head).findings if one.code == "ledger-grown")
+    assert grown == '1 line follows those that the anchor covers: "epoch-0000.a2.h5" is not anchored'
 
 
 @pytest.mark.parametrize("anchor", ["", "0" * 8, "0" * 31, "0" * 65, "x" * 64])
