@@ -502,7 +502,7 @@ def test_a_text_that_is_too_short_or_not_a_hash_is_not_an_anchor(honest: dict[st
         ("x\0y", "it is not the name of a file"),
     ],
 )
-def test_what_is_neither_a_hash_nor_a_file_is_refused_with_the_reason(honest: dict[str, Path], anchor: str, why: str) -> None:
+def test_an_anchor_that_is_neither_a_hash_nor_a_file_is_refused_with_the_reason(honest: dict[str, Path], anchor: str, why: str) -> None:
     refused = CliRunner().invoke(command, [str(honest[ONE]), "--anchor", anchor]).exception
     assert isinstance(refused, UsageError)
     assert f"is not an anchor: {why}, and a ledger head has 64 hexadecimal digits" in str(refused)
