@@ -21,7 +21,7 @@ from probes.proof.comparison.execution_order import ExecutionOrder
 from probes.proof.comparison.joined_run import joined
 from probes.proof.comparison.mapping import parse_mappings
 from probes.proof.comparison.merged_run import MergedRun
-from probes.proof.comparison.pairing import PlanOrder, Rename, canonical, pair
+from probes.proof.comparison.pairing import PlanOrder, Rename, is_parallel, pair, renamed, without_wrappers
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.reader.selection import Numbers, Selection
 from probes.run_directory.launch.epoch_weights import epoch_tables
@@ -30,6 +30,7 @@ from probes.run_directory.listing import Directory
 from probes.run_directory.search import meant_run
 
 Tolerances = Mapping[str, ToleranceBounds]
+Gaps = Counter[tuple[int, SeriesKey, str]]  # how many captures an epoch lacks, by series and reason
 
 
 def diff(
@@ -90,7 +91,7 @@ def diff(
         b=str(b),
         series=series,
         first=min(firsts, key=ExecutionOrder(left, order).place, default=None),
-        gaps=_gaps(left, right),
+        gaps=_gaps(_lacking(left, ours), _lacking(right, theirs), renames),
         origins=provenance_differences(_as_it_ran(left), _as_it_ran(right), (_weights(left), _weights(right))),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
         weights=_epoch_weights(left, right),
@@ -195,18 +196,21 @@ def _closing(side: Directory, at: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _gaps(left: Directory, right: Directory) -> tuple[GapDifference, ...]:
-    """The missing captures that the sealed files state, if they differ between the runs."""
-    a, b = (_lacking(side) for side in (left, right))
-    return tuple(GapDifference(*place, a[place], b[place]) for place in sorted({*a, *b}) if a[place] != b[place])
+def _gaps(a: Gaps, b: Gaps, renames: Sequence[Rename]) -> tuple[GapDifference, ...]:
+    """The missing captures that the sealed files state, if they differ between the runs; by the names of the first run."""
+    ours = {renamed(key, renames): key for _, key, _ in a}
+    theirs = {(epoch, ours.get(key, key), reason): count for (epoch, key, reason), count in b.items()}
+    return tuple(
+        GapDifference(*place, a[place], theirs.get(place, 0)) for place in sorted({*a, *theirs}) if a[place] != theirs.get(place, 0)
+    )
 
 
-def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
-    found: Counter[tuple[int, SeriesKey, str]] = Counter()
-    for entry in side.current:
-        for row in (side.file(entry.name).document("gaps") or ()) if entry.sealed else ():
-            key = SeriesKey(*row[:4])
-            found[entry.epoch, key._replace(target=canonical(key.target)), row[4]] += row[5]
+def _lacking(side: Directory, compared: ComparedRun) -> Gaps:
+    rows = [(entry.epoch, row) for entry in side.current if entry.sealed for row in side.file(entry.name).document("gaps") or ()]
+    parallel = is_parallel({*compared.keys, *(SeriesKey(*row[:4]) for _, row in rows)})
+    found: Gaps = Counter()
+    for epoch, row in rows:
+        found[epoch, without_wrappers(SeriesKey(*row[:4]), parallel), row[4]] += row[5]
     return found
 
 

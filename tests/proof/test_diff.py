@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from probes.clock import SeriesKey
 from probes.commands.diff import diff as command
 from probes.errors import StorageError, UsageError
+from probes.journal.writer import Journal
 from probes.proof.comparison.difference import Difference
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.proof.diff import diff
@@ -174,6 +175,26 @@ def test_gaps_that_only_one_run_has_are_a_difference(tmp_path: Path) -> None:
     assert [(gap.key.target, gap.a, gap.b) for gap in found.gaps] == [("fc9", 1, 0)]
     for said in (text(found), markdown(found)):
         assert "epoch 0, missing captures of acts/fc9:output: 1 in A, 0 in B (never called)" in said
+
+
+def test_gaps_of_a_series_that_the_other_run_has_under_another_name_are_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Journal.commit
+    for name, before in (("a", ""), ("parallel", "module.")):
+
+        def named(one: Journal, phase: str, step: int, ticks: int, annex: dict[str, Any], before: str = before) -> Any:
+            gaps = {"gaps": [["acts", f"{before}fc9", "output", phase, "never called", 1]]} if "gaps" in annex else {}
+            return commit(one, phase, step, ticks, annex | gaps)
+
+        monkeypatch.setattr(Journal, "commit", named)
+        write_run(
+            tmp_path / name,
+            epochs=1,
+            gaps=True,
+            change=lambda one, epoch, before=before: one._replace(key=one.key._replace(target=f"{before}{one.key.target}")),
+        )
+    assert diff(tmp_path / "a", tmp_path / "parallel").same
 
 
 def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overridden(tmp_path: Path) -> None:

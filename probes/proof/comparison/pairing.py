@@ -115,12 +115,25 @@ def normalised(keys: Iterable[SeriesKey]) -> dict[SeriesKey, SeriesKey]:
     parallel = is_parallel(listed)
     names: dict[SeriesKey, SeriesKey] = {}
     for key in listed:
-        target = canonical(key.target)
-        if parallel:
-            target = target.partition(".")[2]
-        name = key._replace(target=target)
+        name = without_wrappers(key, parallel)
         names[key if name in names else name] = key
     return names
+
+
+def without_wrappers(key: SeriesKey, parallel: bool) -> SeriesKey:
+    """A series by its name without wrappers.
+
+    Args:
+        key: its name.
+        parallel: whether all modules of the run are below a wrapper of DataParallel.
+    """
+    target = canonical(key.target)
+    return key._replace(target=target.partition(".")[2] if parallel else target)
+
+
+def renamed(name: SeriesKey, renames: Iterable[Rename]) -> SeriesKey:
+    """The name in the second run by the first renaming that applies."""
+    return next((found for rename in renames if (found := rename(name)) is not None), name)
 
 
 class PlanOrder:
