@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 from unicodedata import category
 
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and characters that look like a space
@@ -26,6 +27,15 @@ def counted(number: int, noun: str, plural: str = "") -> str:
         plural: of a noun to which no `s` is added.
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers in short form: `0-2, 5`."""
+    if not numbers:
+        return "none"
+    cuts = [0, *(index for index, (low, high) in enumerate(pairwise(numbers), 1) if high != low + 1), len(numbers)]
+    parts = [numbers[first:last] for first, last in pairwise(cuts)]
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
 def invisible(text: str) -> int | None:

@@ -17,8 +17,9 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.event_text import event_line
 from probes.commands.rendering.numbers import numbers
-from probes.commands.rendering.table import spans, table
-from probes.printable import one_line
+from probes.commands.rendering.table import table
+from probes.errors import UsageError
+from probes.printable import one_line, spans
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.run_directory.search import run_directories
@@ -36,11 +37,19 @@ RUNS = Path("runs")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: bool, as_json: bool) -> None:
     """List the series of RUN; without RUN, list the runs in ./runs."""
+    given = [
+        f"--{name}" for name, one in (("epoch", epoch), ("phase", phase), ("rank", rank), ("attempts", attempts or None)) if one is not None
+    ]
     if run is None:
+        if given:
+            raise UsageError(f"`{given[0]}` is for one run; name it: `probes ls RUN {given[0]}`, and `probes ls` lists the runs in ./runs")
         found = [_run(open_run(path)) for path in run_directories(RUNS)]
         click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found))
         return
+    if attempts and phase is not None:
+        raise UsageError("`--attempts` lists files, which hold all phases; leave out `--phase`")
     opened = open_run(run).sel(epoch=epoch, phase=phase, rank=rank)
+    opened.require_places()
     opened.read_ahead()
     about = _run(opened)
     if attempts:
@@ -54,8 +63,7 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
         about["missing"] = [one.as_dict() for one in opened.missing]
         several = {one.key for one, after in pairwise(listed) if one.key == after.key}  # they are sorted
         about["series"] = [_series(one, one.dtype if one.key in several else "") for one in listed]
-        selects = any(one is not None for one in (epoch, phase, rank))
-        text = _series_text(about["series"]) or f"nothing was captured{' in this selection' if selects else ''}"
+        text = _series_text(about["series"]) or f"nothing was captured{' in this selection' if given else ''}"
     about["launches"] = opened.launches
     about["edits"] = _edits(opened)
     events = [event_line(event, ranks=opened.has_ranks) for event in about.get("events", ())]

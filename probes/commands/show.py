@@ -14,9 +14,9 @@ from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.picture import draw
-from probes.commands.rendering.table import number, spans, sparkline, table
+from probes.commands.rendering.table import number, sparkline, table
 from probes.errors import SeriesNotFound, UsageError
-from probes.printable import counted, one_line
+from probes.printable import counted, one_line, spans
 from probes.progress.loops import with_progress
 from probes.reader.export.jsonl_file import plain
 from probes.reader.layer_figures import layer_figures

@@ -65,6 +65,7 @@ def diff(
 
     Raises:
         UsageError: tolerances and `bitwise` exclude each other, a tolerance is not finite, or a renaming applies to nothing.
+        SeriesNotFound: a run has no file of one of the ranks.
         StorageError: there is no run.
         FileRefused: a file holds what a capture file never holds.
     """
@@ -73,11 +74,8 @@ def diff(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"`{name}` must be a finite number of at least 0; got `{value}`")
-    chosen = Selection().narrowed(rank=rank).has_file
+    chosen = Selection().narrowed(rank=rank)
     left, right = _directory(a, chosen), _directory(b, chosen)
-    for side, path in ((left, a), (right, b)):
-        if rank is not None and not side.current:
-            raise UsageError(f'"{path}" has no file of rank {rank}')
     tolerances = {} if bitwise else _tolerances(left, rtol, atol)
     order = PlanOrder(left.manifest)
     sides = _sides(left, right, concat)
@@ -98,8 +96,12 @@ def diff(
     )
 
 
-def _directory(path: str | Path, has_file: Callable[[int, int], bool]) -> Directory:
-    return Directory(meant_run(path), has_file=has_file)
+def _directory(path: str | Path, chosen: Selection) -> Directory:
+    """A run, restricted to the selected ranks, of which it must have files."""
+    place = meant_run(path)
+    if chosen != Selection():
+        chosen.require_places(f'"{path}"', ((one.epoch, one.rank) for one in Directory(place).current))
+    return Directory(place, has_file=chosen.has_file)
 
 
 def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun, ComparedRun]:

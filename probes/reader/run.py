@@ -147,17 +147,16 @@ class RunReader(SeriesIndex):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """Every attempt at every epoch, superseded ones included."""
-        return self._directory.attempts
+        """Every attempt at every selected epoch, superseded ones included."""
+        return tuple(one for one in self._directory.attempts if self._selection.has_file(one.epoch, one.rank))
 
     @property
     def not_shown(self) -> list[str]:
         """A sentence for each part of an epoch that is in the directory and not in the run as it is read, and for each joined epoch."""
         chosen = self._selection.has_file
-        attempts = [one for one in self.attempts if chosen(one.epoch, one.rank)]
-        shown = {(one.epoch, one.rank): one for one in attempts if one.current}
+        shown = {(one.epoch, one.rank): one for one in self.attempts if one.current}
         found = []
-        for one in attempts:
+        for one in self.attempts:
             other = shown.get((one.epoch, one.rank))
             if one.before is not None and other is not None:
                 found.append(self._joined(one, one.before, other.attempt))
@@ -199,8 +198,8 @@ class RunReader(SeriesIndex):
 
     @property
     def epochs(self) -> list[int]:
-        """Numbers of the selected epochs."""
-        return sorted({found.epoch for found in self._entries})
+        """Numbers of the selected epochs; none if the run has no file of the selection, which is an error of everything that reads it."""
+        return sorted({found.epoch for found in self._directory.current if self._selection.has_file(found.epoch, found.rank)})
 
     @property
     def state(self) -> dict[int, str]:
@@ -278,9 +277,10 @@ class RunReader(SeriesIndex):
 
         Args:
             phase: a name or several; if the run has no capture of it, reading series is an error, except of `train` and `eval`.
-            epoch: a number, several, or a slice; a slice goes by value and leaves out its end.
-            step: the same.
-            rank: the same.
+            epoch: a number, several, or a slice; a slice goes by value and leaves out its end. If the run has no file of a number, or
+                of none in a slice, reading is an error.
+            step: the same, but steps without captures are left out.
+            rank: as for `epoch`.
             dtype: torch's name of a dtype, or several.
 
         Raises:
@@ -315,8 +315,17 @@ class RunReader(SeriesIndex):
         more = ", ..." if len(self.state) > 8 else ""
         return listed_html(self.series, "; ".join([f'"{self.place}": {states or "no epochs"}{more}', *self.not_shown]))
 
+    def require_places(self) -> None:
+        """Require that the run has a file of each selected epoch and rank.
+
+        Raises:
+            SeriesNotFound: it has no file of one; the message says which there are.
+        """
+        self._selection.require_places(f'"{self.place}"', ((found.epoch, found.rank) for found in self._directory.current))
+
     @cached_property
     def _entries(self) -> tuple[ListedFile, ...]:
+        self.require_places()
         chosen = self._selection
         return tuple(found for found in self._directory.current if chosen.has_file(found.epoch, found.rank))
 

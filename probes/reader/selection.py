@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import index
 from sys import maxsize
 from typing import Any, NamedTuple
 
-from probes.errors import UsageError, nearest
+from probes.errors import SeriesNotFound, UsageError, nearest
+from probes.printable import shortened, spans
 from probes.signature import DTYPES
 
 Numbers = int | slice | Iterable[int] | None  # what callers give; a `Selection` holds the types below
@@ -18,6 +19,7 @@ Places = int | slice | frozenset[int]
 Words = str | frozenset[str]
 
 MOST_SHOWN = 5
+LONGEST_LIST = 100  # characters
 
 
 class Selection(NamedTuple):
@@ -72,6 +74,26 @@ class Selection(NamedTuple):
     def has_file(self, epoch: int, rank: int) -> bool:
         """Whether the file of an epoch and a rank is selected."""
         return _includes(self.epoch, epoch) and _includes(self.rank, rank)
+
+    def require_places(self, what: str, files: Iterable[tuple[int, int]]) -> None:
+        """Require that each selected epoch and rank has a file, whichever other; of a slice that one has.
+
+        Args:
+            what: the run, for the message.
+            files: epoch and rank of every file.
+
+        Raises:
+            SeriesNotFound: one has none; the message says which there are.
+        """
+        if self.epoch is None and self.rank is None:
+            return
+        places = [*files]
+        for at, name, wanted in ((0, "epoch", self.epoch), (1, "rank", self.rank)):
+            there = {place[at] for place in places}
+            lacking = _lacking(wanted, there)
+            if lacking is not None:
+                known = shortened(spans(sorted(there)), LONGEST_LIST)
+                raise SeriesNotFound(f"{what} has no capture in this selection ({_shown(name, lacking)}); {name}s of its files: {known}")
 
 
 def sample_ids(name: str, given: Any) -> frozenset[int | str]:
@@ -174,13 +196,24 @@ def _shown(name: str, value: Any) -> str:
         return f"{name} {value}"
     several = sorted(value, key=lambda one: (isinstance(one, str), one))
     more = f" and {len(several) - MOST_SHOWN} more" if len(several) > MOST_SHOWN else ""
-    return f"{name}s {', '.join(map(str, several[:MOST_SHOWN]))}{more}" if several else f"an empty list of {name}s"
+    return (
+        f"{name}s {', '.join(map(repr if name == 'id' else str, several[:MOST_SHOWN]))}{more}" if several else f"an empty list of {name}s"
+    )
 
 
 def _includes(wanted: Places | None, number: int) -> bool:
     if isinstance(wanted, slice):
         return number in range(wanted.start or 0, maxsize if wanted.stop is None else wanted.stop, wanted.step or 1)
     return wanted is None or (number in wanted if isinstance(wanted, frozenset) else number == wanted)
+
+
+def _lacking(wanted: Places | None, there: Collection[int]) -> Places | None:
+    """The selected numbers that are not there; a slice lacks nothing if one of its numbers is there."""
+    if isinstance(wanted, slice):
+        return None if any(_includes(wanted, number) for number in there) else wanted
+    numbers = frozenset() if wanted is None else wanted if isinstance(wanted, frozenset) else frozenset([wanted])
+    absent = numbers.difference(there)
+    return None if not absent else min(absent) if len(absent) == 1 else absent
 
 
 def _named(wanted: Words | None, name: str) -> bool:

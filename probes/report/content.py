@@ -11,7 +11,7 @@ import numpy as np
 
 from probes.capture_file.closing import missing_values, rule_verdicts
 from probes.clock import SeriesKey
-from probes.errors import ProbesError, UsageError
+from probes.errors import ProbesError
 from probes.proof.finding import Verdict
 from probes.proof.verify import verify
 from probes.reader.run import RunReader
@@ -66,7 +66,7 @@ def read(path: Path, share: float, rank: Numbers = None) -> RunContent:
 
     Raises:
         StorageError: there is no run.
-        UsageError: the run has no file of these ranks.
+        SeriesNotFound: the run has no file of one of these ranks.
     """
     run = open_run(path)
     found = RunContent(str(path), verify(run.path))
@@ -77,8 +77,7 @@ def read(path: Path, share: float, rank: Numbers = None) -> RunContent:
     except UNREADABLE as error:
         found.remarks.append(f"The run cannot be read: {error}")
         return found
-    if rank is not None and not run.epochs:
-        raise UsageError(f'"{run.place}" has no file of these ranks')
+    run.require_places()
     _fill(found, _readable(run, found), share, every_rank=rank is None)
     return found
 

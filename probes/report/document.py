@@ -35,7 +35,7 @@ def report(paths: Sequence[Path], rank: Numbers = None) -> tuple[str, list[RunCo
     Raises:
         MissingExtra: the package of the drawing library is not installed.
         StorageError: there is no run at a path.
-        UsageError: a run has no file of these ranks.
+        SeriesNotFound: a run has no file of one of these ranks.
     """
     library = plotly_js()
     rank = None if rank is None else numbers("rank", rank)  # once, since an iterator is read once

@@ -11,8 +11,10 @@ from click.testing import CliRunner
 import probes
 from probes.clock import SeriesKey
 from probes.commands.ls import ls
-from probes.commands.rendering.table import spans, sparkline, table
+from probes.commands.rendering.table import sparkline, table
 from probes.commands.show import show
+from probes.errors import SeriesNotFound, UsageError
+from probes.printable import spans
 from probes.signature import size
 from tests.reader.recorded import Recording, counted
 
@@ -84,6 +86,31 @@ def test_attempts_are_listed_on_request(tmp_path: Path) -> None:
         "    0     0        1  incomplete  no     epoch-0000.h5",
         "    0     0        2  complete    yes    epoch-0000.a2.h5",
     ]
+
+
+def test_an_epoch_or_a_rank_that_the_run_does_not_have_is_an_error(tmp_path: Path) -> None:
+    counted(tmp_path, 2)
+    for words in (["--epoch", "9"], ["--rank", "1"], ["--epoch", "0,9"], ["--epoch", "9", "--attempts"], ["--epoch", "2:9", "--json"]):
+        done = CliRunner().invoke(ls, [str(tmp_path), *words])
+        assert isinstance(done.exception, SeriesNotFound), words
+        assert "of its files: 0" in str(done.exception)
+        assert done.stdout == ""
+
+
+def test_attempts_of_one_epoch_are_listed(tmp_path: Path) -> None:
+    counted(tmp_path, 3)
+    assert [line.split()[0] for line in run(tmp_path, "--attempts", "--epoch", "1:").splitlines()[3:]] == ["1", "2"]
+    done = CliRunner().invoke(ls, [str(tmp_path), "--attempts", "--phase", "eval"])
+    assert "leave out `--phase`" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", [["--epoch", "0"], ["--rank", "0"], ["--phase", "eval"], ["--attempts"]])
+def test_options_of_one_run_are_refused_without_a_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    counted(tmp_path / "runs" / "a", 1)
+    done = CliRunner().invoke(ls, words)
+    assert isinstance(done.exception, UsageError)
+    assert f"`{words[0]}` is for one run; name it" in str(done.exception)
 
 
 def test_without_a_run_the_runs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from probes.digest import blake3_hex, canonical
-from probes.errors import UsageError
+from probes.errors import SeriesNotFound
 from probes.proof.diff import diff
 from probes.proof.verify import verify
 from tests import independent_verifier
@@ -123,5 +123,5 @@ def test_some_ranks_are_compared(tmp_path: Path) -> None:
     assert diff(tmp_path / "a", tmp_path / "b").verdict == "different"
     assert diff(tmp_path / "a", tmp_path / "b", rank=0).verdict == "same"
     assert diff(tmp_path / "a", tmp_path / "b", rank=[1]).verdict == "different"
-    with pytest.raises(UsageError, match="has no file of rank 7"):
+    with pytest.raises(SeriesNotFound, match=r"\(rank 7\); ranks of its files: 0-1"):
         diff(tmp_path / "a", tmp_path / "b", rank=7)

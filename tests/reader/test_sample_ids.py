@@ -61,7 +61,7 @@ def test_samples_are_read_by_their_ids(tmp_path: Path) -> None:
     assert series.sel(id=[4, 3], epoch=1).rows().tolist() == [[13], [14]]
     assert series.sel(id=[4, 3], epoch=1).ids.tolist() == [3, 4]
     assert series.sel(step=2).sel(id=1).steps.tolist() == [2, 2]
-    with pytest.raises(SeriesNotFound, match="it selects ids 1, and the ids of the samples are such as 3, 1"):
+    with pytest.raises(SeriesNotFound, match="it selects ids '1', and the ids of the samples are such as 3, 1"):
         series.sel(id="1").rows()
 
 

@@ -101,6 +101,7 @@ def test_the_words_of_a_selection_name_its_places(tmp_path: Path) -> None:
     assert Selection().narrowed(id=range(8), rank=slice(1, None, 2), dtype=()).words == (
         "ranks 1::2, an empty list of dtypes, ids 0, 1, 2, 3, 4 and 3 more"
     )
+    assert Selection().narrowed(id=["1", 1]).words == "ids 1, '1'"
 
 
 def test_a_step_beyond_all_integers_is_an_error_of_usage(tmp_path: Path) -> None:
@@ -168,7 +169,6 @@ def test_a_phase_that_the_run_does_not_have_is_an_error_and_the_usual_two_may_be
     run = probes.open(counted(tmp_path, 2))
     assert not run.sel(phase="eval").series
     assert not run.sel(phase=["eval"]).outlines
-    assert not run.sel(phase="train", epoch=99).series
     for asked in ("trian", ["train", "trian"]):
         with pytest.raises(SeriesNotFound, match="the run has no capture of the phase `trian`; did you mean `train`"):
             _ = run.sel(phase=asked).series
@@ -180,5 +180,37 @@ def test_a_phase_that_the_run_does_not_have_is_an_error_and_the_usual_two_may_be
 
 def test_a_phase_that_only_other_epochs_have_gives_no_series(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros(2, "<f4"), key=SeriesKey("acts", "fc1", "output", "holdout")).sealed()
+    Recording(tmp_path, 1).take(np.zeros(2, "<f4")).sealed()
     assert probes.open(tmp_path).sel(phase="holdout").series
     assert not probes.open(tmp_path).sel(phase="holdout", epoch=1).series
+
+
+@pytest.mark.parametrize("what", ["series", "outlines", "probes", "verdicts", "events", "missing", "captures_roots", "about"])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"epoch": 99}, r"\(epoch 99\); epochs of its files: 0-2, 5$"),
+        ({"epoch": [0, 3, 4]}, r"\(epochs 3, 4\); epochs of its files: 0-2, 5$"),
+        ({"epoch": slice(3, 5)}, r"\(epochs 3:5\); epochs of its files: 0-2, 5$"),
+        ({"epoch": 1, "rank": (0, 1)}, r"\(rank 1\); ranks of its files: 0$"),
+    ],
+)
+def test_an_epoch_or_a_rank_without_a_file_is_an_error_of_all_that_reads_files(asked: dict, said: str, what: str, tmp_path: Path) -> None:
+    counted(tmp_path)
+    Recording(tmp_path, 5).take(np.zeros(2, "<f4")).sealed()
+    selected = probes.open(tmp_path).sel(**asked)
+    with pytest.raises(SeriesNotFound, match=said):
+        getattr(selected, what)
+    assert set(selected.epochs) <= {0, 1}
+
+
+def test_a_slice_needs_one_epoch_with_a_file_and_an_empty_list_none(tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path))
+    assert len(run.sel(epoch=slice(2, 99))["acts", "fc1"]) == 4
+    assert not run.sel(epoch=[]).series
+
+
+def test_only_the_attempts_of_selected_epochs_are_listed(tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path))
+    assert [one.epoch for one in run.attempts] == [0, 1, 2]
+    assert [one.epoch for one in run.sel(epoch=slice(1, None)).attempts] == [1, 2]

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from probes.clock import SeriesKey
 from probes.commands.report import report as command
-from probes.errors import StorageError, UsageError
+from probes.errors import SeriesNotFound, StorageError, UsageError
 from probes.report import library
 from probes.report.content import read
 from probes.report.document import report
@@ -232,5 +232,5 @@ def test_the_selected_ranks_are_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     found = read(tmp_path / "run", 1.0)
     assert [row["rank"] for row in found.plots["groups"][0]["rows"]] == [3, 7]
     assert any("2 of 3 ranks" in line for line in found.remarks)
-    with pytest.raises(UsageError, match="no file of these ranks"):
+    with pytest.raises(SeriesNotFound, match=r"\(rank 50\); ranks of its files: 3, 5, 7"):
         read(tmp_path / "run", 1.0, rank=50)

@@ -46,15 +46,6 @@ def number(value: object) -> str:
     return str(value)
 
 
-def spans(numbers: Sequence[int]) -> str:
-    """Return ascending numbers in short form: `0-2, 5`."""
-    if not numbers:
-        return "none"
-    cuts = [0, *(index for index, (low, high) in enumerate(pairwise(numbers), 1) if high != low + 1), len(numbers)]
-    parts = [numbers[first:last] for first, last in pairwise(cuts)]
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
 def sparkline(values: Sequence[float], width: int = 60) -> str:
     """Return values as bars of eight heights; a dot marks values that are not finite. More than `width` values are averaged."""
     if not values:
