@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from probes.clock import SeriesKey
-from probes.errors import FileRefused
+from probes.errors import FileRefused, UsageError
 
 EMPTY = "%"
 SEPARATORS = frozenset("/%:@~")
@@ -66,7 +66,12 @@ def parse_word(text: str) -> Word:
     """Parse `probe[/target[:leaf]][@phase][~dtype]`.
 
     The last `:`, `@` and `~` count, so that a target may hold the others.
+
+    Raises:
+        UsageError: it is not a text.
     """
+    if not isinstance(text, str):
+        raise UsageError(f"a series is named by a text such as `probe/target:leaf`; got {text!r}")
     rest, _, dtype = text.rpartition("~") if "~" in text else (text, "", "")
     rest, _, phase = rest.rpartition("@") if "@" in rest else (rest, "", "")
     probe, slash, rest = rest.partition("/")

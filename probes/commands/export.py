@@ -63,17 +63,23 @@ def export(
     kind = kind or (SUFFIXES.get(out.suffix, "jsonl") if out is not None else "jsonl")
     if out is None and kind != "jsonl":
         raise UsageError(f"{kind} cannot go to a terminal; name a file with `--out captures.{kind}`")
-    chosen = _chosen(opened, series)
+    is_all = not series and all(one is None for one in (epoch, step, phase, rank))
+    chosen = SeriesSet([]) if is_all and not opened.series else _chosen(opened, series or ("**",))
     if out is None:
-        write(sys.stdout.buffer, chosen, kind, wide=wide)
+        write(sys.stdout.buffer, chosen.by_dtype(), kind, wide=wide)
         return
     chosen.export(out, format=kind, wide=wide)
-    click.echo(f"{sum(len(one.by_dtype()) for one in chosen)} series -> {out}", err=True)
+    click.echo(f"{len(chosen.by_dtype())} series -> {out}", err=True)
 
 
 def _chosen(run: RunReader, words: Sequence[str]) -> SeriesSet:
-    """Return the series that the words name, each once; all series if there are no words."""
-    every = run.match("**") if run.series else SeriesSet([])
-    exact = {one.word for one in every}
-    found = [one for word in words for one in (run.match(word) if is_pattern(word) and word not in exact else [run.find(word)])]
-    return SeriesSet(list({one.word: one for one in found}.values()), run.about) if words else every
+    """Return the series that the words name, each once.
+
+    Raises:
+        SeriesNotFound: a word names no series with a capture.
+    """
+    exact = {one.word for one in run.series}
+    found = [run.match(word) if is_pattern(word) and word not in exact else SeriesSet([run.find(word)]) for word in words]
+    for one in found:
+        one.by_dtype()  # an error if it has no capture in the selection
+    return SeriesSet(list({one.word: one for several in found for one in several}.values()), run.about)

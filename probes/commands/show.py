@@ -15,7 +15,7 @@ from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, 
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, sparkline, table
-from probes.errors import SeriesNotFound, UsageError
+from probes.errors import UsageError
 from probes.printable import counted, one_line, spans
 from probes.progress.loops import with_progress
 from probes.reader.export.jsonl_file import plain
@@ -71,11 +71,7 @@ def show(
         return
     remarks = [one_line(sentence) for sentence in selected.not_shown]
     if is_pattern(series) and series not in {one.word for one in selected.series}:
-        rows = in_order(
-            [layer_figures(each) for one in with_progress(list(selected.match(series)), "series") for each in one.by_dtype()], sort
-        )
-        if not rows:
-            raise SeriesNotFound(f"no series that matches `{series}` has a capture in this selection")
+        rows = in_order([layer_figures(each) for each in with_progress(selected.match(series).by_dtype(), "series")], sort)
         click.echo(json.dumps(layers_data(rows), indent=2) if as_json else "\n".join([*remarks, layers_text(rows)]))
         return
     if sort != "name":

@@ -19,11 +19,12 @@ Package = Literal["pandas", "polars", "pyarrow"]
 MOST_ROWS = 5_000_000
 
 
-def frame_of(series: Sequence[Series], package: Package | None = None) -> Any:
-    """The captures of several series as a table of pandas, polars or pyarrow; see `SeriesSet.frame`."""
+def frame_of(single: Sequence[Series], package: Package | None = None) -> Any:
+    """The captures of several series, each of one dtype, as a table of pandas, polars or pyarrow; see `SeriesSet.frame`."""
     chosen = package or _installed()
+    if chosen not in _MADE:
+        raise UsageError(f"`{chosen}` makes no frame; it is one of {', '.join(f'`{name}`' for name in _MADE)}")
     made = import_optional(chosen, "frame", "a frame")
-    single = [one for many in series for one in many.by_dtype()]
     count = sum(one.nbytes // bits_dtype(one.dtype).itemsize for one in single)
     if count > MOST_ROWS:
         raise UsageError(

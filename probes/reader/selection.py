@@ -194,11 +194,9 @@ def _shown(name: str, value: Any) -> str:
         return f"{name}s {start}:{stop}{by}{empty}"
     if not isinstance(value, frozenset):
         return f"{name} {value}"
-    several = sorted(value, key=lambda one: (isinstance(one, str), one))
+    several = [repr(one) if name == "id" else str(one) for one in sorted(value, key=lambda one: (isinstance(one, str), one))]
     more = f" and {len(several) - MOST_SHOWN} more" if len(several) > MOST_SHOWN else ""
-    return (
-        f"{name}s {', '.join(map(repr if name == 'id' else str, several[:MOST_SHOWN]))}{more}" if several else f"an empty list of {name}s"
-    )
+    return f"{name}s {', '.join(several[:MOST_SHOWN])}{more}" if several else f"an empty list of {name}s"
 
 
 def _includes(wanted: Places | None, number: int) -> bool:

@@ -112,8 +112,12 @@ class Series(SeriesFacts):
         return divided(self.numpy(), self.loss_scale)
 
     def by_rank(self) -> SeriesOfRanks[Series]:
-        """The series of each rank with captures; their `numpy` and `xarray` have an additional axis for ranks."""
-        ranks = dict.fromkeys(sorted(self.clocks["rank"].tolist()))
+        """The series of each rank with captures; their `numpy` and `xarray` have an additional axis for ranks.
+
+        Raises:
+            SeriesNotFound: the selection holds no capture.
+        """
+        ranks = dict.fromkeys(sorted(self._some.clocks["rank"].tolist()))
         return SeriesOfRanks({rank: self.sel(rank=rank) for rank in ranks}, str(self.key))
 
     def full(self) -> NDArray[Any]:
@@ -194,9 +198,11 @@ class Series(SeriesFacts):
             The axes.
 
         Raises:
+            SeriesNotFound: the selection holds no capture.
             MissingExtra: matplotlib is not installed.
             UsageError: the captures have another number of axes each.
         """
+        _ = self._some
         return plot_series(self, ax, capture)
 
     def batches(self, elements: int = 1 << 20) -> Iterator[Batch]:
@@ -225,10 +231,10 @@ class Series(SeriesFacts):
         """(N,) ids of the samples of `rows`, as the run recorded them.
 
         Raises:
-            SeriesNotFound: the run recorded none.
+            SeriesNotFound: the run recorded none, or the selection holds no capture.
             RaggedSeries: the rows are not one for each sample.
         """
-        found = sample_ids.ids(self._captures)
+        found = sample_ids.ids(self._some)
         return found if self._selection.id is None else found[sample_ids.among(found, self._selection.id)]
 
     @overload

@@ -127,7 +127,7 @@ class SeriesFacts:
 
     def _repr_html_(self) -> str:
         names = ("series", "captures", "dtype", "shape", "bytes", "epochs")
-        return html_table(("", ""), [*zip(names, self.row(), strict=True), *self.attrs.items()])
+        return html_table(("", ""), [*zip(names, self.row(), strict=True), *(self.attrs.items() if len(self) else ())])
 
     @cached_property
     def _chosen(self) -> tuple[Chosen, ...]:

@@ -83,7 +83,9 @@ class SeriesIndex:
         if not isinstance(name, tuple) or len(name) not in (2, 3) or not all(isinstance(word, str) for word in name):
             raise UsageError(f'a series is named by texts, `["PROBE", "TARGET"]` or `["PROBE", "TARGET", "LEAF"]`; got {name!r}')
         probe, target, *leaf = name
-        if is_pattern(target) and target not in self._targets(probe):
+        known = self._targets(probe)
+        is_exact = target in known and {*leaf} <= {*known[target]}
+        if not is_exact and any(map(is_pattern, (target, *leaf))):
             return self._matching(Word(probe, target, leaf[0] if leaf else None, None, None))
         return self._one(probe, target, *leaf)
 
@@ -98,11 +100,11 @@ class SeriesIndex:
             SeriesNotFound: no series fits.
             AmbiguousSeries: several series fit; the message lists them.
         """
-        name, mark, dtype = word.rpartition("~") if "~" in word else (word, "", "")
+        meant = parse_word(word)
         exact = {str(key): key for key in self._keys}
         if word in exact:
             return self._series([exact[word]])
-        meant = parse_word(name)
+        name, mark, dtype = word.rpartition("~") if "~" in word else (word, "", "")
         found = self._series([exact[name]]) if name in exact else self.sel(phase=meant.phase)._one(meant.probe, meant.target, meant.leaf)
         return _of_dtype(found, dtype) if mark else found
 
@@ -164,13 +166,26 @@ class SeriesIndex:
         """
         return self.match(word).plot(ax, label)
 
+    def _require_captures(self) -> None:
+        """Require that a selection has a capture.
+
+        Raises:
+            SeriesNotFound: it has none.
+        """
+        if not self._keys and self._selection.words:
+            raise SeriesNotFound(f"the run has no capture in this selection ({self._selection.words}); `probes ls` without it lists all")
+
     def _matching(self, meant: Word) -> SeriesSet:
         from probes.reader.series_set import SeriesSet
 
+        self._require_captures()
         fits = _fits(meant)
         found = [key for key in self._keys if fits(key)]
         if not found:
-            raise SeriesNotFound(f"no series matches `{meant.probe}/{meant.target or '**'}`; {_known([str(key) for key in self._keys])}")
+            leaf = "" if meant.leaf is None else f":{meant.leaf}"
+            raise SeriesNotFound(
+                f"no series matches `{meant.probe}/{meant.target or '**'}{leaf}`; {_known([str(key) for key in self._keys])}"
+            )
         every = [self._series([key]) for key in found]
         chosen = every if self._selection.dtype is None else [one for one in every if one.has_dtype]
         if not chosen:
@@ -182,9 +197,8 @@ class SeriesIndex:
         for key in self._keys:
             if key.probe == probe:
                 leaves.setdefault(key.target, {})[key.leaf] = None
-        if not leaves and not self._keys and self._selection.words:
-            raise SeriesNotFound(f"the run has no capture in this selection ({self._selection.words}); `probes ls` without it lists all")
         if not leaves:
+            self._require_captures()
             raise SeriesNotFound(f"no probe is called `{probe}`; {nearest(probe, self.probes) or _known(self.probes)}")
         return {target: tuple(found) for target, found in leaves.items()}
 

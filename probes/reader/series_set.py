@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from probes.errors import SeriesNotFound
 from probes.printable import html_table
 from probes.reader.export.arrow_file import record_batches
 from probes.reader.export.file import export
@@ -51,17 +52,33 @@ class SeriesSet(Sequence[Series]):
     Args:
         series: the series.
         about: what is written in addition to the captures into a file of another tool: the run, and its captures roots.
+        lacking: the series that a selection left out, if it left none.
     """
 
-    def __init__(self, series: Sequence[Series], about: Mapping[str, str] | None = None) -> None:
+    def __init__(self, series: Sequence[Series], about: Mapping[str, str] | None = None, lacking: Sequence[Series] = ()) -> None:
         self._series = tuple(series)
         self._about = about or {}
+        self._lacking = lacking
 
     def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> SeriesSet:
         """The same series at some places of the clock, without series that have no capture there; see `Series.sel`."""
         asked = Selection().narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype)  # once, since an iterator is read once
-        narrowed = (one.sel(epoch=asked.epoch, step=asked.step, rank=asked.rank, dtype=asked.dtype) for one in self._series)
-        return SeriesSet([one for one in narrowed if len(one)], self._about)
+        narrowed = [one.sel(epoch=asked.epoch, step=asked.step, rank=asked.rank, dtype=asked.dtype) for one in self._series]
+        found = [one for one in narrowed if len(one)]
+        return SeriesSet(found, self._about, lacking=() if found else narrowed)
+
+    def by_dtype(self) -> list[Series]:
+        """The series that have captures, one for each dtype; none if the set was made without series.
+
+        Raises:
+            SeriesNotFound: no series has a capture in the selection.
+        """
+        found = [one for many in self._series for one in many.by_dtype()]
+        meant = self._series or self._lacking
+        if meant and not found:
+            of = f"`{meant[0].key}`" if len(meant) == 1 else f"none of {len(meant)} series, such as `{meant[0].key}`,"
+            raise SeriesNotFound(f"{of} has {'no' if len(meant) == 1 else 'a'} capture in this selection; {meant[0].extent}")
+        return found
 
     def frame(self, package: Package | None = None) -> Any:
         """All captures as a long table, one row for each number.
@@ -75,10 +92,11 @@ class SeriesSet(Sequence[Series]):
             An index is -1 if a series has no such axis, `global_step` is -1 if it is not known.
 
         Raises:
+            SeriesNotFound: no series has a capture in the selection.
             MissingExtra: none of the packages is installed.
             UsageError: the table would have more than `MOST_ROWS` rows.
         """
-        return frame_of(self._series, package)
+        return frame_of(self.by_dtype(), package)
 
     def export(self, path: str | Path, *, format: str | None = None, wide: bool = False) -> None:  # noqa: A002  # as in the command
         """Write all captures to a file of another tool, a group of captures at a time.
@@ -90,10 +108,11 @@ class SeriesSet(Sequence[Series]):
                 each number.
 
         Raises:
+            SeriesNotFound: no series has a capture in the selection; no file is written.
             MissingExtra: the format needs a package that is not installed.
             UsageError: the format is not known, or cannot hold the captures; the message says which can.
         """
-        export(path, self._series, kind=format, wide=wide, about=self._about)
+        export(path, self.by_dtype(), kind=format, wide=wide, about=self._about)
 
     def plot(self, ax: Any = None, label: str | None = None) -> Any:
         """Draw one number of each series over `global_step`, as a heat map of layers over steps; of a single series, see `Series.plot`.
@@ -106,10 +125,13 @@ class SeriesSet(Sequence[Series]):
             The axes.
 
         Raises:
+            SeriesNotFound: no series has a capture in the selection.
             MissingExtra: matplotlib is not installed.
             UsageError: a series has no such label.
         """
-        single = [one for many in self._series for one in many.by_dtype()]
+        single = self.by_dtype()
+        if not single:
+            raise SeriesNotFound("there is no series to draw")
         return plot_series(single[0], ax) if len(single) == 1 and label is None else plot_layers(single, ax, label)
 
     def arrow(self, *, wide: bool = False) -> Any:
@@ -119,10 +141,11 @@ class SeriesSet(Sequence[Series]):
             wide: see `export`.
 
         Raises:
+            SeriesNotFound: no series has a capture in the selection.
             MissingExtra: pyarrow is not installed.
             UsageError: the captures do not fit in a table of this form.
         """
-        return record_batches([one for many in self._series for one in many.by_dtype()], wide=wide, about=self._about)
+        return record_batches(self.by_dtype(), wide=wide, about=self._about)
 
     @overload
     def __getitem__(self, index: int) -> Series: ...

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from probes.clock import SeriesKey
 from probes.commands.export import export
-from probes.errors import UsageError
+from probes.errors import SeriesNotFound, UsageError
 from tests.reader.recorded import Recording, counted
 
 
@@ -25,6 +25,34 @@ def test_npz_holds_each_series_with_its_clocks(tmp_path: Path) -> None:
         assert sorted(found) == ["acts/fc1:output", "acts/fc1:output.clocks"]
         assert found["acts/fc1:output"][:, 0, 0].tolist() == [0, 1, 10, 11]
         assert found["acts/fc1:output.clocks"]["epoch"].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--epoch", "9"],
+        ["--step", "9"],
+        ["--rank", "3"],
+        ["--phase", "eval"],
+        ["acts/**", "--step", "9"],
+        ["acts/fc1", "rare/fc2", "--epoch", "1"],
+        ["acts/*", "rare/*", "--epoch", "1"],
+    ],
+)
+def test_a_selection_without_a_capture_writes_no_file(words: list[str], tmp_path: Path) -> None:
+    counted(tmp_path / "run", 2)
+    Recording(tmp_path / "run", 2).take(np.zeros(2, "<f4"), key=SeriesKey("rare", "fc2", "output", "train")).sealed()
+    out = tmp_path / "captures.npz"
+    for to in ([], ["--out", out]):
+        done = run(tmp_path / "run", *words, *to)
+        assert isinstance(done.exception, SeriesNotFound), words
+        assert (done.stdout, done.stderr, out.exists()) == ("", "", False)
+
+
+def test_a_run_without_captures_is_exported_as_an_empty_file(tmp_path: Path) -> None:
+    Recording(tmp_path / "run").sealed()
+    assert run(tmp_path / "run", "--out", tmp_path / "captures.jsonl").stderr.startswith("0 series")
+    assert (tmp_path / "captures.jsonl").read_bytes() == b""
 
 
 def test_npz_joins_captures_of_different_rows(tmp_path: Path) -> None:

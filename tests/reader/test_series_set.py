@@ -112,6 +112,57 @@ def test_a_frame_is_of_the_package_that_is_installed(run: Path, monkeypatch: pyt
         probes.open(run).frame("norm")
 
 
+EMPTY = {
+    "selected, then matched": lambda run: run.sel(step=99).match("norm/**"),
+    "matched, then selected": lambda run: run.match("norm/**").sel(epoch=99),
+}
+
+
+@pytest.mark.parametrize("made", EMPTY)
+def test_a_set_without_a_capture_gives_no_empty_table_file_or_picture(made: str, run: Path, tmp_path: Path) -> None:
+    found, out = EMPTY[made](probes.open(run)), tmp_path / "kept.npz"
+    out.write_bytes(b"of an earlier export")
+    said = "none of 4 series, such as `norm/:output`, has a capture in this selection; it has epochs 0 to 1"
+    for use in (found.frame, found.plot, found.arrow, lambda: found.arrow(wide=True), lambda: found.export(out), found.by_dtype):
+        with pytest.raises(SeriesNotFound, match=said):
+            use()
+    assert out.read_bytes() == b"of an earlier export"
+
+
+def test_a_series_without_a_capture_gives_no_picture_ids_or_ranks(run: Path) -> None:
+    series = probes.open(run)["norm", "head"].sel(step=99)
+    for use in (series.plot, series.by_rank, lambda: series.ids, series.numpy):
+        with pytest.raises(SeriesNotFound, match="`norm/head:output` has no capture in this selection; it has epochs 0 to 1"):
+            use()
+    assert "<table>" in series._repr_html_()
+
+
+def test_a_selection_without_a_capture_is_not_called_an_empty_run(run: Path) -> None:
+    Recording(run, 2).take(np.zeros(2), key=key("norm", "head")).sealed()
+    with pytest.raises(SeriesNotFound, match=r"no capture in this selection \(phase eval, epoch 2\)"):
+        probes.open(run).sel(phase="eval", epoch=2).match("norm/**")
+
+
+def test_a_frame_of_an_unknown_package_is_an_error_of_usage(run: Path) -> None:
+    with pytest.raises(UsageError, match="`panda` makes no frame; it is one of `pandas`, `polars`, `pyarrow`"):
+        probes.open(run).frame("norm", "panda")  # type: ignore[arg-type]
+
+
+def test_a_pattern_may_stand_for_a_value(run: Path) -> None:
+    found = probes.open(run)
+    assert [one.key.leaf for one in found["norm", "head", "out*"]] == ["output"]  # type: ignore[attr-defined]  # a pattern gives a set
+    with pytest.raises(SeriesNotFound, match="no series matches `norm/head:in*`".replace("*", r"\*")):
+        found["norm", "head", "in*"]
+
+
+@pytest.mark.parametrize("word", [3, None, b"norm", ["norm", "stats"]])
+def test_a_word_that_is_no_text_is_an_error_of_usage(word: Any, run: Path) -> None:
+    found = probes.open(run)
+    for use in (found.find, found.match, found.frame, found.plot):
+        with pytest.raises(UsageError, match="a series is named by a text"):
+            use(word)
+
+
 def show(*words: str) -> str:
     done = CliRunner().invoke(cli, ["show", *words])
     assert done.exit_code == 0, done.output

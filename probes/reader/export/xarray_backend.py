@@ -47,7 +47,7 @@ class ProbesBackend(BackendEntrypoint):
         drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
         probe: str | None = None,
-        phase: str = "train",
+        phase: str | None = None,
         epoch: int | slice | None = None,
         rank: int | slice | None = None,
     ) -> Dataset:
@@ -58,12 +58,12 @@ class ProbesBackend(BackendEntrypoint):
             drop_variables: names of variables to leave out.
             group: name of a series; its variable is called `values`.
             probe: name of a probe; each variable is called `target:leaf`.
-            phase: with `probe`.
+            phase: with `probe`, by default `train`; the name of a `group` has its phase, as in `acts/fc1:output@eval`.
             epoch: one epoch, or a slice.
             rank: one rank, or a slice.
 
         Raises:
-            UsageError: neither or both of `group` and `probe` are given.
+            UsageError: neither or both of `group` and `probe` are given, or `group` and `phase`.
             RaggedSeries: the captures of a series differ in shape, or the series of a probe have other clocks.
             SeriesNotFound: there is no such series.
             AmbiguousSeries: several series fit `group`; the message lists them.
@@ -71,12 +71,14 @@ class ProbesBackend(BackendEntrypoint):
         if (group is None) == (probe is None):
             words = ", ".join(f'group="{one.word}"' for one in open_run(os.fspath(filename_or_obj)).series[:3])
             raise UsageError(f'name one series or a probe, such as {words} or probe="NAME"')
+        if group is not None and phase is not None:
+            raise UsageError(f'`phase` is for `probe`; a group names its phase: group="PROBE/TARGET:LEAF@{phase}"')
         where = _Where(os.fspath(filename_or_obj), epoch, rank)
         run = where.run()
         if group is not None:
             found = {"values": _one(run, group)}
         else:
-            found = {f"{one.key.target}:{one.key.leaf}": one for one in run.sel(phase=phase).match(str(probe))}
+            found = {f"{one.key.target}:{one.key.leaf}": one for one in run.sel(phase=phase or "train").match(str(probe))}
         dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
         dataset = _dataset({name: one for name, one in found.items() if name not in dropped}, where)
         return dataset.assign_attrs(run.about)

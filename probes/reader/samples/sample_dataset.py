@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import index as as_index
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -174,7 +175,7 @@ class SampleDataset(Sequence[Item]):
         """An item by its index, counted from the end if negative; its capture is read, and kept for the next ones."""
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
-        number = int(index)
+        number = as_index(index)
         if not -len(self) <= number < len(self):
             raise IndexError(f"item {number} of {len(self)}")
         row = number % len(self) if self._keep is None else int(self._keep[number])
@@ -182,8 +183,8 @@ class SampleDataset(Sequence[Item]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Items by their indices, as requested by a `DataLoader`; each capture is read once."""
-        found = {index: self[index] for index in sorted(set(map(int, indices)))}
-        return [found[int(index)] for index in indices]
+        found = {index: self[index] for index in sorted(set(map(as_index, indices)))}
+        return [found[as_index(index)] for index in indices]
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without open files."""

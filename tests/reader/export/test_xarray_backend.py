@@ -45,6 +45,12 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def test_a_phase_beside_a_group_is_an_error_and_not_left_aside(run: Path) -> None:
+    with pytest.raises(UsageError, match='a group names its phase: group="PROBE/TARGET:LEAF@eval"'):
+        opened(run, group="acts/fc1:output", phase="eval")
+    assert set(opened(run, probe="s")) == set(opened(run, probe="s", phase="train"))
+
+
 def test_the_engine_is_declared_for_xarray() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["xarray.backends"] == ENTRY_POINT

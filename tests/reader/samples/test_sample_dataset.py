@@ -67,6 +67,15 @@ def test_items_of_a_sample_are_found_by_its_id(tmp_path: Path) -> None:
     assert len(probes.open(tmp_path).sel(epoch=1).dataset("acts/fc1").find(17)) == 1
 
 
+@pytest.mark.parametrize("index", [1.9, "1", np.float64(1), None, torch.tensor(1.5)])
+def test_an_index_that_is_no_integer_is_not_rounded(index: Any, tmp_path: Path) -> None:
+    dataset = probes.open(made(tmp_path, epochs=1)).dataset("acts/fc1")
+    for use in (lambda: dataset[index], lambda: dataset.__getitems__([index])):
+        with pytest.raises(TypeError, match="integer"):
+            use()
+    assert dataset[np.int64(1)]["row"] == dataset[torch.tensor(1)]["row"] == dataset[1]["row"] == 1
+
+
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.torture)])
 def test_workers_of_a_loader_give_every_item_once(tmp_path: Path, context: str) -> None:
     dataset = probes.open(made(tmp_path)).dataset("acts/fc1", labels={sample: sample % 2 for sample in range(20)})
