@@ -31,7 +31,7 @@ from probes.report.difference_text import markdown, text
     help="Map a module path (or path:leaf) of A to its name in B, or one module to several: 'qkv=q+k+v[groups=12]'; @FILE reads lines; "
     "repeatable.",
 )
-@click.option("--rank", callback=numbers, help="Compare these ranks: 3 or 0,5 or 10:20.")
+@click.option("--rank", multiple=True, callback=numbers, help="Compare these ranks: 3 or 0,5 or 10:20.")
 @click.option("--concat", type=click.Choice(["batch"]), help="Join the batches of all ranks, by sample ids if the runs have them.")
 @click.option(
     "--read-all/--by-digest",

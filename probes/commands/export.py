@@ -12,7 +12,7 @@ import click
 
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
-from probes.commands.rendering.numbers import numbers
+from probes.commands.rendering.numbers import numbers, once
 from probes.errors import UsageError
 from probes.reader.export.file import FORMATS, SUFFIXES, write
 from probes.reader.run import RunReader
@@ -28,10 +28,10 @@ from probes.reader.series_set import SeriesSet
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; without it, or with -, jsonl goes to stdout.")
 @click.option("--wide", is_flag=True, help="Write a row for each step and a column for each number (parquet, arrow).")
 @click.option("--manifest", is_flag=True, help="Print the manifest of the run instead.")
-@click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
-@click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
-@click.option("--phase", help="Select a phase.")
-@click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
+@click.option("--epoch", multiple=True, callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
+@click.option("--step", multiple=True, callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
+@click.option("--phase", multiple=True, callback=once, help="Select a phase.")
+@click.option("--rank", multiple=True, callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
 def export(
     run: Path,
     series: Sequence[str],
@@ -53,18 +53,23 @@ def export(
     number of rows, the rows are concatenated and NAME.row_sizes holds the number of rows of each capture. safetensors holds the
     same with the exact dtypes, such as bfloat16. zarr is a folder of chunks with one group per series. jsonl holds one capture per line.
     """
-    opened = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
+    options = {"SERIES": series or None, "--format": kind, "--out": out, "--wide": wide or None}
+    options |= {"--epoch": epoch, "--step": step, "--phase": phase, "--rank": rank}
+    given = [name for name, value in options.items() if value is not None]
     if manifest:
-        click.echo(json.dumps(dict(opened.manifest), indent=2))
+        if given:
+            raise UsageError(f"`--manifest` prints the manifest of the run instead of captures; leave out `{given[0]}`")
+        click.echo(json.dumps(dict(open_run(run).manifest), indent=2))
         return
+    opened = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     out = None if out == Path("-") else out
     if kind is None and out is not None and out.suffix and out.suffix not in SUFFIXES:
         raise UsageError(f'"{out}" names no format; give `--format`, or one of the suffixes {", ".join(sorted(SUFFIXES))}')
     kind = kind or (SUFFIXES.get(out.suffix, "jsonl") if out is not None else "jsonl")
     if out is None and kind != "jsonl":
         raise UsageError(f"{kind} cannot go to a terminal; name a file with `--out captures.{kind}`")
-    is_all = not series and all(one is None for one in (epoch, step, phase, rank))
-    chosen = SeriesSet([]) if is_all and not opened.series else _chosen(opened, series or ("**",))
+    selects = {*given} - {"--format", "--out", "--wide"}
+    chosen = SeriesSet([]) if not selects and not opened.series else _chosen(opened, series or ("**",))
     if out is None:
         write(sys.stdout.buffer, chosen.by_dtype(), kind, wide=wide)
         return

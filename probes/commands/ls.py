@@ -16,7 +16,7 @@ from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.event_text import event_line
-from probes.commands.rendering.numbers import numbers
+from probes.commands.rendering.numbers import numbers, once
 from probes.commands.rendering.table import table
 from probes.errors import UsageError
 from probes.printable import one_line, spans
@@ -30,9 +30,9 @@ RUNS = Path("runs")
 
 @click.command()
 @click.argument("run", required=False, type=RUN_PATH)
-@click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
-@click.option("--phase", help="Select a phase.")
-@click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
+@click.option("--epoch", multiple=True, callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
+@click.option("--phase", multiple=True, callback=once, help="Select a phase.")
+@click.option("--rank", multiple=True, callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
 @click.option("--attempts", is_flag=True, help="List the attempts of each epoch instead of the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: bool, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from probes.plain_file import write_page
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True, help="File to write."
 )
-@click.option("--rank", callback=numbers, help="Show these ranks: 3 or 0,5 or 10:20.")
+@click.option("--rank", multiple=True, callback=numbers, help="Show these ranks: 3 or 0,5 or 10:20.")
 @click.pass_context
 def report(context: click.Context, runs: tuple[Path, ...], out: Path, rank: int | slice | list[int] | None) -> None:
     """Write one HTML file that shows RUN: layers over steps, curves, pictures, module tree, provenance.

@@ -12,7 +12,7 @@ import click
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
-from probes.commands.rendering.numbers import numbers
+from probes.commands.rendering.numbers import numbers, once
 from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, sparkline, table
 from probes.errors import UsageError
@@ -27,6 +27,7 @@ from probes.reader.series_summary import CaptureSummary, SeriesSummary, figures,
 from probes.signature import size
 from probes.transforms.kernels.moments import Moments
 
+LISTED = 20  # captures
 FEW = 12  # values of a capture that are printed as they are
 CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 
@@ -34,12 +35,12 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 @click.command(cls=LongCommand)
 @click.argument("run", type=RUN_PATH)
 @click.argument("series", required=False, metavar="SERIES")
-@click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
-@click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
-@click.option("--phase", help="Select a phase.")
-@click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Number of captures to list.")
-@click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="Order of the rows of a pattern.")
+@click.option("--epoch", multiple=True, callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
+@click.option("--step", multiple=True, callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
+@click.option("--phase", multiple=True, callback=once, help="Select a phase.")
+@click.option("--rank", multiple=True, callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
+@click.option("--limit", type=click.IntRange(min=0), help="Number of captures to list; default: 20.")
+@click.option("--sort", type=click.Choice(SORTS), help="Order of the rows of a pattern; default: name.")
 @click.option(
     "--plot", "picture", type=click.Path(path_type=Path), help="Draw a picture into FILE (.png, .svg, .pdf) instead.", metavar="FILE"
 )
@@ -51,8 +52,8 @@ def show(
     step: Any,
     phase: str | None,
     rank: Any,
-    limit: int,
-    sort: str,
+    limit: int | None,
+    sort: str | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -64,6 +65,10 @@ def show(
     """
     if series is None:
         raise UsageError(f"name a series: `probes ls {run}` lists them, and `probes show {run} '**'` has a row for each")
+    options = {"--limit": limit, "--sort": sort, "--json": as_json or None}
+    given = [name for name, value in options.items() if value is not None]
+    if picture is not None and given:
+        raise UsageError(f"`--plot` draws a picture and prints nothing; leave out `{given[0]}`")
     selected = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     if picture is not None:
         draw(selected, series, picture)
@@ -71,15 +76,19 @@ def show(
         return
     remarks = [one_line(sentence) for sentence in selected.not_shown]
     if is_pattern(series) and series not in {one.word for one in selected.series}:
-        rows = in_order([layer_figures(each) for each in with_progress(selected.match(series).by_dtype(), "series")], sort)
+        if limit is not None:
+            raise UsageError(f"`--limit` is for the captures of one series, and `{series}` is a pattern with a row for each series")
+        rows = in_order([layer_figures(each) for each in with_progress(selected.match(series).by_dtype(), "series")], sort or "name")
         click.echo(json.dumps(layers_data(rows), indent=2) if as_json else "\n".join([*remarks, layers_text(rows)]))
         return
-    if sort != "name":
+    if sort is not None:
         raise UsageError(
             f"`--sort {sort}` orders the rows of a pattern, and `{series}` is the name of one series; write for example '{series}/**'"
         )
     found = selected.find(series)
-    (summary,) = (summarize(one, limit, FEW, keep=bool(_labels(one))) for one in with_progress([found], "series"))
+    (summary,) = (
+        summarize(one, LISTED if limit is None else limit, FEW, keep=bool(_labels(one))) for one in with_progress([found], "series")
+    )
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary, remarks))
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -53,7 +54,7 @@ def watch(context: click.Context, run: Path | None, patterns: tuple[str, ...], i
         return [one for one in progress.series if not chosen or any(fits(one.key) for fits in chosen)]
 
     screen = sys.stdout.isatty() and not as_json and not once
-    show = _json if as_json else _frame(series) if screen else _whole(series) if once else _changed()
+    show = _json(series) if as_json else _frame(series) if screen else _whole(series) if once else _changed()
     found = RunProgress(str(followed.path))
     try:
         with _screen() if screen else nullcontext():
@@ -106,8 +107,8 @@ def _twice(followed: FollowedRun, interval: float) -> Iterator[RunProgress]:
     yield found
 
 
-def _json(found: RunProgress) -> None:
-    click.echo(json.dumps(found.as_dict()))
+def _json(series: Chosen) -> Show:
+    return lambda found: click.echo(json.dumps(replace(found, series=series(found)).as_dict()))
 
 
 def _whole(series: Chosen) -> Show:

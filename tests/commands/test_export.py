@@ -49,6 +49,15 @@ def test_a_selection_without_a_capture_writes_no_file(words: list[str], tmp_path
         assert (done.stdout, done.stderr, out.exists()) == ("", "", False)
 
 
+@pytest.mark.parametrize("words", [["acts"], ["--out", "run.json"], ["--epoch", "0"], ["--format", "npz"], ["--wide"]])
+def test_the_manifest_is_printed_and_options_without_effect_are_refused(words: list[str], tmp_path: Path) -> None:
+    counted(tmp_path, 1)
+    done = run(tmp_path, "--manifest", *words)
+    assert isinstance(done.exception, UsageError)
+    assert f"leave out `{'SERIES' if words == ['acts'] else words[0]}`" in str(done.exception)
+    assert json.loads(run(tmp_path, "--manifest").stdout)["run_id"] == "r"
+
+
 def test_a_run_without_captures_is_exported_as_an_empty_file(tmp_path: Path) -> None:
     Recording(tmp_path / "run").sealed()
     assert run(tmp_path / "run", "--out", tmp_path / "captures.jsonl").stderr.startswith("0 series")

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from probes.commands.show import show
-from probes.errors import SeriesNotFound
+from probes.errors import SeriesNotFound, UsageError
 from probes.reader.series_summary import figures, moments_of
 from probes.transforms.kernels.moments import Moments, joined
 from tests.reader.recorded import Recording, counted
@@ -86,6 +86,29 @@ def test_steps_and_epochs_can_be_chosen(tmp_path: Path) -> None:
     found = json.loads(run(tmp_path, "acts", "--epoch", "1", "--step", "2:", "--json"))
     assert [(row["epoch"], row["step"], row["mean"]) for row in found["rows"]] == [(1, 2, 12.0), (1, 3, 13.0)]
     assert found["figures"]["mean"] == 12.5
+
+
+@pytest.mark.parametrize(
+    "words", [["--epoch", "0", "--epoch", "1"], ["--step", "0", "--step", "1:"], ["--phase", "eval", "--phase", "train"]]
+)
+def test_an_option_that_is_given_twice_does_not_replace_the_first(words: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(show, [str(counted(tmp_path, 2)), "acts", *words])
+    assert done.exit_code == 2
+    assert f"it is given 2 times (`{words[1]}`, `{words[3]}`); give it once" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--limit", "3"], ["--sort", "name"]])
+def test_options_without_effect_on_a_picture_are_refused(words: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(show, [str(counted(tmp_path / "run", 1)), "acts", "--plot", str(tmp_path / "a.png"), *words])
+    assert isinstance(done.exception, UsageError)
+    assert f"leave out `{words[0]}`" in str(done.exception)
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_a_limit_of_a_pattern_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(show, [str(counted(tmp_path, 1)), "acts/**", "--limit", "3"])
+    assert isinstance(done.exception, UsageError)
+    assert "`acts/**` is a pattern" in str(done.exception)
 
 
 def test_an_unknown_series_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def test_series_are_chosen_by_a_pattern(tmp_path: Path) -> None:
     assert run(tmp_path, "--once", "--series", "acts/layer.3").stdout.count("acts/") == 1
     assert run(tmp_path, "--once", "--series", "acts/layer.*").stdout.count("acts/") == 40
     assert "no series matches the patterns of `--series`" in run(tmp_path, "--once", "--series", "nope").stdout
+    found = json.loads(run(tmp_path, "--once", "--json", "--series", "acts/layer.3", "--series", "acts/layer.1?").stdout)
+    assert [one["series"] for one in found["series"]] == [f"acts/layer.{layer}:output" for layer in (*range(10, 20), 3)]
 
 
 def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:

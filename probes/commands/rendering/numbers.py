@@ -1,16 +1,28 @@
-"""Parse the values of `--epoch` and `--step`: `3`, `0,5,9` or `10:20`."""
+"""Parse the values of `--epoch` and `--step`: `3`, `0,5,9` or `10:20`, given once."""
 
 from __future__ import annotations
 
 import click
 
 
-def numbers(context: click.Context, option: click.Parameter, text: str | None) -> int | slice | list[int] | None:
+def once(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | None:
+    """The text of an option that is declared with `multiple`, so that a second one is an error and does not replace the first.
+
+    Raises:
+        click.BadParameter: it is given several times.
+    """
+    if len(texts) > 1:
+        raise click.BadParameter(f"it is given {len(texts)} times ({', '.join(f'`{text}`' for text in texts)}); give it once")
+    return texts[0] if texts else None
+
+
+def numbers(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> int | slice | list[int] | None:
     """Parse an option into a selection for `sel`; a range excludes its end and may have a stride.
 
     Raises:
-        click.BadParameter: the text has another form.
+        click.BadParameter: the text has another form, or the option is given several times.
     """
+    text = once(context, option, texts)
     if text is None:
         return None
     try:
