@@ -18,7 +18,7 @@ from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.event_text import event_line
 from probes.commands.rendering.numbers import numbers, once
 from probes.commands.rendering.table import table
-from probes.errors import UsageError
+from probes.errors import ProbesError, StorageError, UsageError
 from probes.printable import one_line, spans
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
@@ -35,7 +35,8 @@ RUNS = Path("runs")
 @click.option("--rank", multiple=True, callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
 @click.option("--attempts", is_flag=True, help="List the attempts of each epoch instead of the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: bool, as_json: bool) -> None:
+@click.pass_context
+def ls(context: click.Context, run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: bool, as_json: bool) -> None:
     """List the series of RUN; without RUN, list the runs in ./runs."""
     given = [
         f"--{name}" for name, one in (("epoch", epoch), ("phase", phase), ("rank", rank), ("attempts", attempts or None)) if one is not None
@@ -43,9 +44,11 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
     if run is None:
         if given:
             raise UsageError(f"`{given[0]}` is for one run; name it: `probes ls RUN {given[0]}`, and `probes ls` lists the runs in ./runs")
-        found = [_run(open_run(path)) for path in run_directories(RUNS)]
-        click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found))
-        return
+        found, failed = _runs()
+        click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found) if found or not failed else "no run can be read")
+        for error in failed:
+            click.echo(f"error: {one_line(str(error))}", err=True)
+        context.exit(max((error.exit_code for error in failed), default=0))
     if attempts and phase is not None:
         raise UsageError("`--attempts` lists files, which hold all phases; leave out `--phase`")
     opened = open_run(run).sel(epoch=epoch, phase=phase, rank=rank)
@@ -70,6 +73,18 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
     before = [*_launches(about["launches"]), *_edits_text(about["edits"]), *about.get("not_shown", ()), *events]
     before += [*_broken_rules(opened), *_missing(opened)]
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *before, "", text]))
+
+
+def _runs() -> tuple[list[dict[str, Any]], list[ProbesError]]:
+    """Return the runs in ./runs, and the errors of runs and directories that cannot be read."""
+    unread: list[StorageError] = []
+    found, failed = [], []
+    for path in run_directories(RUNS, unread=unread):
+        try:
+            found.append(_run(open_run(path)))
+        except ProbesError as error:
+            failed.append(error)
+    return found, [*failed, *unread]
 
 
 def _run(run: RunReader) -> dict[str, Any]:

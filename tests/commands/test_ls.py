@@ -122,6 +122,20 @@ def test_without_a_run_the_runs_are_listed(tmp_path: Path, monkeypatch: pytest.M
     assert json.loads(run("--json"))[1]["run"] == "runs/digits/b"
 
 
+def test_runs_that_cannot_be_read_are_named_and_the_others_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c"):
+        counted(tmp_path / "runs" / name, 1)
+    with (tmp_path / "runs" / "b" / "ledger.jsonl").open("a") as ledger:
+        ledger.write('{"x"\n')
+    done = CliRunner().invoke(ls, [])
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["run", "runs/a", "runs/c"]
+    assert '"runs/b/ledger.jsonl": line 2 is not a ledger line' in done.stderr
+    assert done.exit_code == 1
+    done = CliRunner().invoke(ls, ["--json"])
+    assert [one["run"] for one in json.loads(done.stdout)] == ["runs/a", "runs/c"]
+
+
 @pytest.mark.parametrize("command", ["ls", "show", "export"])
 def test_reading_commands_never_import_torch(command: str, tmp_path: Path) -> None:
     counted(tmp_path, 1)
