@@ -248,6 +248,7 @@ class EpochWriter:
             if not keep and not overlaps:
                 journal.abort()
                 self.sinks.end_step(False)
+                self._drop_counts()
             annex: dict[str, Any] = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
             if watch.triggers:
                 before = len(watch.events)
@@ -260,6 +261,7 @@ class EpochWriter:
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)
         except StorageError as error:
             self.failures.stop(error)
+            self._drop_counts()
         if self.sinks.in_use:
             failure = self.sinks.end_step(keep and not self.failures.stopped)
             if failure is not None:
@@ -269,6 +271,11 @@ class EpochWriter:
             self.live.stop_capturing(self.moment.epoch, "failed")
         elif self._limit is not None:
             self._keep_limit(self._limit)
+
+    def _drop_counts(self) -> None:
+        """Count what is stored only, and not the captures of the open step."""
+        for account in self.accounts[self.moment.epoch]:
+            account.drop()
 
     def _cut(self, ended: StepEnded) -> None:
         """Continue the epoch in another file; captures that came late for the last steps belong in this one."""

@@ -317,6 +317,8 @@ def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> 
     expected = sum(account.expected for account in accounts)
     if not expected:
         return _never_due(totals), _schedule_hint(plan.bindings[next(iter(books))].probe, totals)
+    if any(account.fired for account in accounts):
+        return "every step in which it fired was dropped", "a step is dropped if its body raises, or the program ends within it"
     why = f"its targets were not reached in any of the {expected} steps that were due"
     return why, "`probes coverage` shows what a script reaches; `enabled: false` switches the probe off"
 

@@ -313,16 +313,59 @@ def test_a_number_that_nobody_logged_is_answered_with_how_to_log_it(
     assert str(raised.value).endswith(how + (own if has_trainer else ""))
 
 
-def test_a_summary_whose_table_counts_captures_of_a_dropped_step_says_that_they_are_not_stored(tmp_path: Path) -> None:
+def dropping(x: Tensor, model: nn.Module) -> None:
+    model(x)
+    raise KeyError
+
+
+def test_captures_of_a_dropped_step_are_not_counted_as_stored(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Identity())
     spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
-    with suppress(KeyError), probes.attach(model, spec, out=tmp_path / "r") as run:
-        for x in run.steps([torch.ones(2)] * 3):
-            model(x)
-            if len(run.accounts) and run.accounts[0][0].fired == 2:
-                raise KeyError
-    assert len(probes.open(tmp_path / "r")["p", "0"]) == 1
-    assert "the table counts captures of 1 dropped step, which are not stored" in str(run.summary())
+    with probes.attach(model, spec, out=tmp_path / "r") as run, run.epoch(0):
+        for step in range(4):
+            with suppress(KeyError), run.step():
+                model(torch.ones(2)) if step % 2 else dropping(torch.ones(2), model)
+    (row,) = run.summary().rows
+    assert len(probes.open(tmp_path / "r")["p", "0"]) == row.captures == 2
+    assert (row.fired, row.nbytes) == (4, 16)
+    assert "captures of 2 dropped steps are not stored" in str(run.summary())
+
+
+def test_captures_around_a_dropped_step_of_another_phase_stay_counted(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity())
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "when": {"phases": ["train", "eval"]}}}}
+    with probes.attach(model, spec, out=tmp_path / "r") as run, run.epoch(0), run.step():
+        model(torch.ones(2))
+        with suppress(KeyError), run.phase("eval"), run.step():
+            dropping(torch.ones(2), model)
+        model(torch.ones(2))
+    (row,) = run.summary().rows
+    assert sum(map(len, probes.open(tmp_path / "r").series)) == row.captures == 2
+
+
+def test_a_late_gradient_stays_counted_where_the_open_step_is_dropped(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["0"]}}}
+    with probes.attach(model, spec, out=tmp_path / "r") as run, run.epoch(0):
+        with run.step():
+            first = model(torch.ones(2)).sum()
+        with suppress(KeyError), run.step():
+            model(torch.ones(2)).sum().backward()
+            first.backward()
+            raise KeyError
+    (row,) = run.summary().rows
+    assert len(probes.open(tmp_path / "r")["p", "0"]) == row.captures == 1
+
+
+def test_a_probe_that_fired_only_in_dropped_steps_has_captured_nothing(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity())
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
+    with suppress(RunError), probes.attach(model, spec, out=tmp_path / "r") as run, run.epoch(0):
+        for _ in range(2):
+            with suppress(KeyError), run.step():
+                dropping(torch.ones(2), model)
+    (problem,) = run.summary().problems
+    assert problem.message.endswith("captured nothing: every step in which it fired was dropped")
 
 
 def test_every_missing_gradient_has_a_reason_also_one_whose_graph_still_exists(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from probes.hooks.capture.run_state import StepState
 
@@ -54,6 +55,16 @@ class Loss:
     first: str
 
 
+class _PausedStep(NamedTuple):
+    """What an account keeps of a step while another one runs within it."""
+
+    gave: StepState | None = None
+    armed_in: StepState | None = None
+    fired: bool = False
+    wrote: StepState | None = None
+    fresh: tuple[int, int] = (0, 0)
+
+
 class Account:
     """The counters of one binding in one epoch.
 
@@ -61,8 +72,9 @@ class Account:
         expected: steps in which the binding was due.
         fired: how often its hook fired, or its tensor hook was armed.
         returned: how often an armed tensor hook fired for the first time.
-        written: captures handed to the journal.
+        written: captures handed to the journal, without those of steps that were dropped.
         nbytes: their bytes.
+        wrote: the step of the last capture that was not late.
         skipped: reason -> how often.
         lacked: reason -> due steps in which no value was taken.
         losses: (leaf, reason) -> what could not be taken, for the reasons of `LOSSES`.
@@ -78,6 +90,7 @@ class Account:
     """
 
     __slots__ = (
+        "_before",
         "_mark",
         "_paused",
         "armed",
@@ -98,10 +111,13 @@ class Account:
         "unused",
         "without",
         "written",
+        "wrote",
     )
 
     def __init__(self) -> None:
         self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self._mark = 0
+        self.wrote: StepState | None = None
+        self._before = (0, 0)  # captures and bytes when that step gave its first
         self.skipped: Counter[str] = Counter()
         self.losses: dict[tuple[str, str], Loss] = {}
         self.gave: StepState | None = None
@@ -114,7 +130,7 @@ class Account:
         self.unused = 0
         self.drift = ""
         self.opaque: dict[str, str] | None = None
-        self._paused: dict[Hashable, tuple[StepState | None, StepState | None, bool]] = {}
+        self._paused: dict[Hashable, _PausedStep] = {}
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count something that was not captured."""
@@ -137,6 +153,17 @@ class Account:
             self.owing.discard(step)
         else:
             self.gave = step
+
+    def first_of(self, step: StepState, nbytes: int) -> None:
+        """A capture of another step than the last one is about to be counted."""
+        written, size = (self.written, self.nbytes) if not step.over else (self._before[0] + 1, self._before[1] + nbytes)
+        self._before = written, size
+        self.wrote = self.wrote if step.over else step  # a late capture stays, even if the open step is dropped
+
+    def drop(self) -> None:
+        """Take back the captures of the open step: they are not stored."""
+        if self.wrote is not None and not self.wrote.over:
+            self.written, self.nbytes = self._before
 
     def fired_late(self, reason: str, *, first: bool) -> None:
         """A value of a step that has ended came late; it does not count for the step that may be open.
@@ -202,12 +229,15 @@ class Account:
 
     def pause(self, step: Hashable) -> None:
         """Save the state of a step, for another one."""
-        self._paused[step] = (self.gave, self.armed_in, self.fired != self._mark)
+        fresh = self.written - self._before[0], self.nbytes - self._before[1]
+        self._paused[step] = _PausedStep(self.gave, self.armed_in, self.fired != self._mark, self.wrote, fresh)
+        self.wrote = None
         self._mark = self.fired
 
     def resume(self, step: Hashable) -> None:
         """Continue a step that was paused."""
-        self.gave, self.armed_in, fired = self._paused.pop(step, (None, None, False))
+        self.gave, self.armed_in, fired, self.wrote, (captures, nbytes) = self._paused.pop(step, _PausedStep())
+        self._before = self.written - captures, self.nbytes - nbytes
         self._mark = self.fired - int(fired)
 
     @property

@@ -186,9 +186,12 @@ class Recorder:
                 return
             self.describe(tensor, at, sharding)
             address = tensor.data_ptr()
-        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, LATE if at.opened.over else 0)
+        opened = at.opened
+        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, LATE if opened.over else 0)
         if self.counts:
             account = self.account
+            if account.wrote is not opened:
+                account.first_of(opened, self.nbytes)
             account.written += 1
             account.nbytes += self.nbytes
 
@@ -308,8 +311,11 @@ class DeviceCapture:
             self.failed(error)
             return
         if self._recorder.counts:
-            self._recorder.account.written += 1
-            self._recorder.account.nbytes += nbytes
+            account = self._recorder.account
+            if account.wrote is not self._at.opened:
+                account.first_of(self._at.opened, nbytes)
+            account.written += 1
+            account.nbytes += nbytes
 
     def failed(self, error: Exception) -> None:
         """Count the capture as lost."""

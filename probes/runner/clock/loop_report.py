@@ -31,7 +31,7 @@ def _counts(clock: RunClock) -> str:
 def _warnings(clock: RunClock) -> Iterator[str]:
     seen, steps, rule, dropped = clock.seen, (clock.totals + clock.counts)[TRAIN], clock.rule, clock.steps.dropped
     if dropped:
-        yield f"the table counts captures of {counted(dropped, 'dropped step')}, which are not stored"
+        yield f"captures of {counted(dropped, 'dropped step')} are not stored"
     if seen.outside:
         yield f"{counted(seen.outside, 'call')} of the model came before or after the epochs of the loop, so they are not captured"
     if rule == "optimizer" and seen.several:
