@@ -101,6 +101,20 @@ MODEL: dict[str, Code] = {
             "around it."
         ),
     ),
+    "graph-break": Code(
+        "note: the value is in a compiled module, and its hook breaks the compiled graph.",
+        advice=(
+            "The values are right, but the training may be slower: PyTorch compiles what is before and behind the break, and runs a whole "
+            "function uncompiled if the break is in a loop of it. `output`, `input` and the `grad` of parameters break no graph."
+        ),
+    ),
+    "recompile": Code(
+        "The module is compiled, and `torch._dynamo.config.error_on_recompile` allows one graph, but the schedule needs two.",
+        advice=(
+            "A compiled module has one graph for steps in which a probe is due, and one for others. Capture every step of every epoch, or "
+            "leave `error_on_recompile` off in this run."
+        ),
+    ),
     "old-compiler": Code(
         "The module is compiled, and this version of torch drops hooks from compiled graphs.",
         advice="Install a newer torch, or run without `torch.compile` while you capture.",

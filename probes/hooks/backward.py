@@ -15,7 +15,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
-from probes.hooks.capture.tracing import runs_eagerly, undisturbed
+from probes.hooks.capture.tracing import breaks_graph, runs_eagerly, undisturbed
 from probes.tensors import NO_SHARE, NotCapturable, graph_task, is_wrapped
 
 REWRITTEN = "a later in-place operation changed the tensor, which is a view, so PyTorch dropped its hook"
@@ -57,7 +57,7 @@ class GradHook:
         self.epoch, self.phase, self.step, self.microstep, self.opened = at.epoch, at.phase, at.step, at.microstep, at.opened
         self.call = call
 
-    @runs_eagerly
+    @breaks_graph
     def __call__(self, grad: Tensor | None) -> None:
         """Store a gradient; None, which PyTorch passes for an unused sibling output, stays unfired."""
         if grad is None:
@@ -283,7 +283,7 @@ class OfFirstInput:
     def __init__(self, hook: GradHook) -> None:
         self.hook = hook
 
-    @runs_eagerly
+    @breaks_graph
     def __call__(self, grads: tuple[Tensor | None, ...], _outputs: object) -> None:
         self.hook(grads[0])
 
@@ -293,7 +293,7 @@ class RecomputedGradHook(GradHook):
 
     __slots__ = ()
 
-    @runs_eagerly
+    @breaks_graph
     def __call__(self, grad: Tensor | None) -> None:
         """Determine the clocks of the recompute, then store the gradient."""
         if isinstance(self.tap, GradTap) and self in self.tap.passes:

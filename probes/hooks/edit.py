@@ -16,7 +16,7 @@ from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
-from probes.hooks.capture.tracing import function_modes, runs_eagerly
+from probes.hooks.capture.tracing import breaks_graph, function_modes
 from probes.signature import Signature, SignatureError
 from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
 from probes.transforms.kernels.mask import MaskAbsent, input_of
@@ -221,7 +221,7 @@ class EditingHook(GradHook):
 
     __slots__ = ()
 
-    @runs_eagerly
+    @breaks_graph
     def __call__(self, grad: Tensor | None) -> Tensor | None:  # type: ignore[override]  # PyTorch takes the return value as the new gradient
         """The edited gradient; None stays None."""
         if grad is None:

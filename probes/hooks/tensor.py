@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
-from probes.hooks.capture.tracing import runs_eagerly
+from probes.hooks.capture.tracing import breaks_graph
 from probes.hooks.edit import Editor
 
 
@@ -83,14 +83,14 @@ class TensorTap(Tap):
         self.times = (self.state.step_number, times)
         return times
 
-    @runs_eagerly
+    @breaks_graph
     def on_increment(self, grad: Tensor | None) -> None:
         """The tensor hook of stage `increment`."""
         if grad is not None and self.is_due():
             self.state.opened.differentiated = True
             self.take(grad, self.state, 0)
 
-    @runs_eagerly
+    @breaks_graph
     def on_accumulated(self, tensor: Tensor) -> None:
         """The post-accumulate hook of stage `accumulated`."""
         if self.is_due():
@@ -120,7 +120,7 @@ class TensorTap(Tap):
         if tensor is not None and self.is_due():
             self.take(tensor, self.state, 0)
 
-    @runs_eagerly
+    @breaks_graph
     def on_editing_increment(self, grad: Tensor | None) -> Tensor | None:
         """The tensor hook of an edit of stage `increment`: returns the new gradient."""
         if grad is None or self.editor is None or not self.is_due():
@@ -128,7 +128,7 @@ class TensorTap(Tap):
         self.account.fired += 1
         return self.edited(self.editor, grad)
 
-    @runs_eagerly
+    @breaks_graph
     def on_editing_accumulated(self, tensor: Tensor) -> None:
         """The post-accumulate hook of an edit: replaces the gradient by the new one."""
         if tensor.grad is not None and self.editor is not None and self.is_due():

@@ -101,6 +101,9 @@ class Run(RunLoops):
         if self._over or self._entered:
             raise UsageError(f'the run in "{self.directory}" was entered before: attach again, with `resume=True` to continue it')
         self._unused.detach()
+        for note in self.plan.notes:
+            if note.code == "graph-break":  # it costs time in every step
+                self.engine.failures.say(note.message)
         self.engine.live.stand()
         clean_copies.start()
         child_imports.start()

@@ -39,6 +39,8 @@ ELSEWHERE = {
     "data-of-value": "said by the spec alone",
     "sharded-parameter": "needs a process group: tests/hooks/test_fully_shard.py",
     "fast-path": "a note",
+    "graph-break": "a note",
+    "recompile": "needs a setting of PyTorch: tests/hooks/capture/test_compiled.py",
     "memory-peak": "a note",
     "old-compiler": "needs an older PyTorch: tests/plan/test_resolve.py",
     "other-schedule": "a note",

@@ -41,7 +41,8 @@ def runs_eagerly(function: Callable[P, R]) -> Callable[P, R]:
 
 def breaks_graph(function: Callable[P, R]) -> Callable[P, R]:
     """Keep dynamo from compiling a function, also within a caller: the graph breaks where it is called, without a warning."""
-    vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg="probes: this runs between two graphs")
+    why = "probes: this runs between two graphs; compile without fullgraph"
+    vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=why)
     return runs_eagerly(function)
 
 

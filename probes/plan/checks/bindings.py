@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -26,7 +27,7 @@ def check(bound: Bound) -> None:
     _one_edit_of_a_value(bound)
     _possible_edits(bound)
     _compiled_by_an_old_torch(bound)
-    _gradients_in_fullgraph(bound)
+    _compiled_graphs(bound)
     _fused_kernels(bound)
     _limits_of_sinks(bound)
     _counted_memory(bound)
@@ -85,17 +86,35 @@ def _compiled_by_an_old_torch(bound: Bound) -> None:
             draft.refuse("old-compiler", message, f"install torch {oldest} or later, or leave out `torch.compile` in this run")
 
 
-def _gradients_in_fullgraph(bound: Bound) -> None:
-    """Refuse bindings that need a graph break that is not allowed: gradients of values, and edits."""
-    for draft, binding in _pairs(bound):
-        if binding.hook == "tensor" or (binding.root in ("input", "output") and draft.probe.edit is None):
-            continue
-        region = draft.tree.compiled_region(binding.module)
-        if region is not None and region.fullgraph:
-            what = f"`{binding.value}`" if draft.probe.edit is None else f"an edit of `{binding.value}`"
+def _compiled_graphs(bound: Bound) -> None:
+    """Refuse what a compiled region does not allow, and note what breaks its graph: gradients of values, and edits."""
+    strict = getattr(sys.modules.get("torch._dynamo.config"), "error_on_recompile", False)
+    for draft, bindings in bound:
+        breaking = []
+        for binding in bindings:
+            region = draft.tree.compiled_region(binding.module) if binding.hook != "tensor" else None
+            if region is None:
+                continue
             whole = f"`{region.path}`" if region.path else "the model"
+            if strict and (draft.probe.when.steps or draft.probe.when.epochs):
+                message = f"{whole} is compiled again where the schedule changes, and `error_on_recompile` ends the training there"
+                draft.refuse("recompile", message, "capture every step (no `when`), or leave `error_on_recompile` off")
+                break
+            if binding.root in ("input", "output") and draft.probe.edit is None:
+                continue
+            what = f"`{binding.value}`" if draft.probe.edit is None else f"an edit of `{binding.value}`"
+            if not region.fullgraph:
+                breaking.append(f"{what} of `{binding.target}`")
+                continue
             message = f"{what} of `{binding.target}` needs a graph break, and {whole} is compiled with `fullgraph=True`"
             draft.refuse("fullgraph", message, "compile it without fullgraph, or capture `output` and parameters' `grad`, which need none")
+        if breaking:
+            more = f" (and {len(breaking) - 1} more)" if len(breaking) > 1 else ""
+            draft.note(
+                "graph-break",
+                f"{breaking[0]}{more} breaks the compiled graph; a function that calls the module in a loop, such as that of "
+                "`nn.Sequential`, runs uncompiled",
+            )
 
 
 def _fused_kernels(bound: Bound) -> None:

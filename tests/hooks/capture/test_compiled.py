@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,32 @@ def test_a_gradient_of_a_value_in_a_fullgraph_region_is_refused_with_advice(tmp_
         probes.attach(model, spec, out=tmp_path / "run")
 
 
+def test_a_hook_that_breaks_the_graph_of_a_compiled_model_is_reported_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), backend="eager")
+    spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["0", "2"]}, "q": {"hook": "forward", "modules": ["0"]}}}
+    with probes.attach(model, spec, out=tmp_path / "run") as run:
+        said = capsys.readouterr().err
+        for x in run.steps([X]):
+            model(x).sum().backward()
+    assert said.count("breaks the compiled graph") == 1
+    assert "probe `p`: `grad_output` of `0` (and 1 more) breaks the compiled graph" in said
+
+
+@pytest.mark.parametrize("when", [{"steps": {"every": 2}}, {"epochs": {"from": 1}}])
+def test_a_schedule_that_needs_two_graphs_is_refused_where_pytorch_allows_one(tmp_path: Path, when: dict[str, Any]) -> None:
+    model = torch.compile(Net(), backend="eager")
+    spec: dict[str, Any] = {"version": 1, "probes": {"p": {**VALUES, "when": when}}}
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        with pytest.raises(
+            PlanError, match="the model is compiled again where the schedule changes, and `error_on_recompile` ends the training"
+        ):
+            probes.attach(model, spec, out=tmp_path / "run")
+        probes.resolve({**spec, "probes": {"p": VALUES}}, model)
+    probes.resolve(spec, model)
+
+
 def test_parameter_gradients_in_a_fullgraph_region_are_right(tmp_path: Path) -> None:
     spec = {"w": {"hook": "tensor", "tensors": ["a.weight"], "stage": "accumulated"}}
     plain, _ = record(tmp_path / "plain", lambda model: model, spec)
@@ -261,6 +288,25 @@ def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_advice(tmp_p
         probes.attach(model, spec, out=tmp_path / "run") as run,
     ):
         train(call, run.steps([X]), model)
+
+
+WEIGHT = {"hook": "tensor", "tensors": ["a.weight"], "values": ["grad"]}
+
+
+@pytest.mark.parametrize("probe", [{"hook": "backward", "modules": ["a"]}, WEIGHT], ids=["value", "weight"])
+def test_a_gradient_in_a_backward_compiled_as_one_graph_raises_with_advice(tmp_path: Path, probe: dict[str, Any]) -> None:
+    from torch._dynamo import compiled_autograd
+
+    model = Net()
+    compiler = torch.compile(backend="eager", fullgraph=True)
+    run = probes.attach(model, {"version": 1, "probes": {"p": probe}}, out=tmp_path / "run")
+    with suppress(RunError), run:
+        loss = model(X)["y"].sum()
+        with (
+            compiled_autograd._enable(compiler),  # type: ignore[no-untyped-call]  # untyped in torch
+            pytest.raises(torch._dynamo.exc.Unsupported, match="probes: this runs between two graphs; compile without fullgraph"),
+        ):
+            loss.backward()
 
 
 def test_a_graph_that_ignores_a_hook_is_reported_as_compiled_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
