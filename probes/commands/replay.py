@@ -79,6 +79,7 @@ def _show(plan: ReplayPlan) -> bool:
     """Print what will run."""
     changed = "as recorded" if plan.script_sha256 == plan.recorded_sha256 else f"CHANGED, recorded {plan.recorded_sha256 or 'nothing'}"
     recorded = plan.anchored_by or "no captures; its manifest and spec fit together"
+    data = plan.manifest.data
     lines = [
         f"recorded run  verifies, ledger head {recorded}" if plan.anchored_by else f"recorded run  {recorded}",
         f"command       {shlex.join(plan.words)}",
@@ -88,6 +89,7 @@ def _show(plan: ReplayPlan) -> bool:
         f"plug-ins      {', '.join(plan.plugins) or 'none'}",
         *([f"functions     {', '.join(plan.functions)}"] if plan.functions else []),
         *([f"files         {', '.join(plan.files)}"] if plan.files else []),
+        *([f"data          {', '.join(data)} (not checked: a run records digests of data, and no paths)"] if data else []),
         *_modules(plan),
     ]
     click.echo("\n".join(map(one_line, lines)), err=True)

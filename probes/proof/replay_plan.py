@@ -117,7 +117,7 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
     head = _verified(run, manifest, roots_only)
     where = directory if directory is not None else recorded_directory(manifest.code)
     words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where, recorded_launcher(run), start)
-    script = script_file(manifest.code.script or "", where)
+    script = script_file(manifest.code, where)
     assert script is not None  # the check in `command` has found it
     return ReplayPlan(
         manifest=manifest,
@@ -215,7 +215,7 @@ def _current_device() -> str:
 
 def _code_changes(code: CodeRecord, directory: Path, imported: Mapping[str, str]) -> list[Change]:
     found = []
-    file = script_file(code.script or "", directory)
+    file = script_file(code, directory)
     now = _digest_now(file)
     if now != code.sha256:
         found.append(Change(f"script {code.script}", (code.sha256 or "unknown")[:16], now[:16]))
@@ -257,14 +257,23 @@ def _plugin_changes(plugins: Iterable[PluginRecord]) -> Iterator[Change]:
             yield Change(f"plug-in {plugin.kind}", plugin.file.sha256[:16], now[:16])
 
 
-def script_file(script: str, directory: Path) -> Path | None:
+def _path_of_script(code: CodeRecord, directory: Path) -> str:
+    """The recorded path of the script; of an absolute one in the recorded directory, the part that leads there from another directory."""
+    script, then = with_home(code.script or ""), Path(with_home(code.directory))
+    path = Path(script)
+    moved = path.is_absolute() and path.is_relative_to(then) and not path.is_relative_to(directory)
+    return str(path.relative_to(then)) if moved else script
+
+
+def script_file(code: CodeRecord, directory: Path) -> Path | None:
     """The file of a recorded script or `-m module`, or None if it is not below the directory, links resolved."""
+    script = code.script or ""
     if script.startswith("-m "):
         parts = script.removeprefix("-m ").split(".")
         place = directory.joinpath(*parts)
         candidates = [place.with_suffix(".py"), place / "__main__.py"] if all(part.isidentifier() for part in parts) else []
     else:
-        place = directory / with_home(script)
+        place = directory / _path_of_script(code, directory)
         candidates = [place, place / "__main__.py"]
     below = directory.resolve()
     with suppress(OSError):  # a name that no file can have
@@ -289,7 +298,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
     """
     code = manifest.code
     by_hand = "run it by hand, then: probes diff"
-    if code.script is None or script_file(code.script, directory) is None:
+    if code.script is None or script_file(code, directory) is None:
         name = code.script or "of a notebook"
         raise UsageError(f'the script "{name}" is not below "{directory}"; change to its directory, or give --directory')
     if not code.automatic:
@@ -298,7 +307,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
         raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
     world = manifest.environment.world
     starts = _starts(world, launcher, start)
-    script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
+    script = code.script.split(" ") if code.script.startswith("-m ") else [_path_of_script(code, directory)]
     words = [*script, *(with_home(argument) for argument in code.argv)]
     allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
     allowed += [word for one in code_files(manifest) for word in ("--allow-code", one.name)]
@@ -351,4 +360,4 @@ def recorded_directory(code: CodeRecord) -> Path:
         there = then.is_dir()
     except OSError:  # a name that no file can have
         there = False
-    return then if there and script_file(code.script or "", then) else Path.cwd()
+    return then if there and script_file(code, then) else Path.cwd()

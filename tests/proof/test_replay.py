@@ -197,6 +197,28 @@ def test_a_script_outside_of_the_directory_is_never_run(project: Path, tmp_path:
             command(_with_code(base, script=script), spec, out, project)
 
 
+def test_a_script_that_was_given_by_an_absolute_path_is_found_in_another_checkout(made: Path, project: Path) -> None:
+    base, out, spec = recorded(project / "base"), project / "again", project / "spec.yaml"
+    absolute = _with_code(base, script=str(made / "train.py"), directory=str(made))
+    assert command(absolute, spec, out, project)[-2:] == ["train.py", "7"]
+    assert command(absolute, spec, out, made)[-2:] == [str(made / "train.py"), "7"]
+    outside = _with_code(base, script=str(made / "../outside.py"), directory=str(made))
+    (project / "../outside.py").write_text("raise SystemExit(3)")
+    with pytest.raises(UsageError, match="is not below"):
+        command(outside, spec, out, project)
+
+
+def test_data_that_a_replay_does_not_check_is_named_before_the_question(project: Path) -> None:
+    manifest = json.loads((project / "base" / "run.json").read_text())
+    kept = {path.name: path for path in (project / "base").iterdir()}
+    (project / "baseline").mkdir()
+    (project / "baseline" / "run.json").write_text(json.dumps({**manifest, "data": {"train": "blake3:" + "0" * 64}}))
+    (project / "baseline" / "spec.yaml").write_bytes(kept["spec.yaml"].read_bytes())
+    found = CliRunner().invoke(verb, ["baseline", "--expect", "0" * 64])
+    assert "data          train (not checked: a run records digests of data, and no paths)" in found.output
+    assert found.exit_code
+
+
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "a\0b", "", ".", "x" * 300, "a\nb"])
 def test_a_spec_is_never_written_to_a_place_that_a_manifest_names(project: Path, name: str, tmp_path: Path) -> None:
     base = recorded(project / "base")
