@@ -176,3 +176,17 @@ def test_a_trigger_compares_the_local_part_of_a_dtensor_without_a_collective(tmp
     trained(tmp_path / "run", mesh, probes={"p": {"modules": ["0"], "values": ["output"], "when": when}})
     assert gathered == []
     assert [(one.clock.epoch, one.clock.step) for one in probes.open(tmp_path / "run")["p", "0"]] == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("kind", ["trigger", "where", "condition of another probe"])
+def test_a_tensor_is_put_together_once_for_a_condition_and_the_capture(
+    tmp_path: Path, mesh: object, gathered: list[int], kind: str
+) -> None:
+    above = {"of": {"kind": "norm"}, "above": 3}  # the norm of all elements, from step 2 on
+    more = {"trigger": {"when": {"trigger": {"kind": "threshold", **above}}}, "where": {"where": above}}
+    number = {"modules": ["1"], "values": ["output"], "where": {"series": "p", **above}}
+    trained(tmp_path / "run", mesh, probes={"p": {**GATHER, **more.get(kind, {})}, **({} if kind in more else {"q": number})})
+    assert gathered == [6] * 6
+    series = probes.open(tmp_path / "run")["p", "0"] if kind in more else probes.open(tmp_path / "run")["q", "1"]
+    assert [(one.clock.epoch, one.clock.step) for one in series] == [(0, 2), (1, 2)]
+    assert not series.attrs.get("gathered") or kind in more

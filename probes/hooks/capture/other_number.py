@@ -61,15 +61,17 @@ class OtherNumber:
         offer, check = recorder.offer, ConditionCheck(self.condition, transforms, dims)
         recorder.further_conditions.append(check)
 
-        def listened(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+        def listened(tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
+            if type(tensor) not in PLAIN:  # once for the condition and the capture: `gather: full` is a collective
+                tensor, sharding = recorder.parts.split(tensor)
             try:
-                number = check.find(recorder.part(tensor), at.phase)
+                number = check.find(tensor, at.phase)
             except Exception as error:  # as in a hook: the condition fails, and not the value
                 self._failed(error, at)
             else:
                 if number is not None:
                     self._hold(number, recorder, at, call, backward)
-            offer(tensor, at, call, backward)
+            offer(tensor, at, call, backward, sharding)
 
         recorder.offer = listened
 
@@ -87,8 +89,7 @@ class OtherNumber:
         self.holders.append(recorder)
         put = recorder.put
 
-        def offer(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
-            sharding = WHOLE
+        def offer(tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
             if type(tensor) not in PLAIN:  # before the decision, which other ranks may take otherwise: `gather: full` is a collective
                 tensor, sharding = recorder.parts.split(tensor)
             if at.opened in self.met:

@@ -38,6 +38,10 @@ class Owner(Protocol):
         """Count a value that could not be taken."""
 
 
+Offer = Callable[..., None]
+"""Takes a tensor, its clock, call and backward; and if the tensor is a part, what `LocalParts.split` states of it."""
+
+
 class Recorder:
     """Stores the captures of one leaf of one binding.
 
@@ -108,7 +112,7 @@ class Recorder:
         self.sharding = WHOLE
         self.where: ConditionCheck | None = None
         self.further_conditions: list[ConditionCheck] = []
-        self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
+        self.offer: Offer = self.put
 
     def keep_where(self, where: ConditionCheck) -> None:
         """Put only captures for which a condition holds."""
@@ -120,21 +124,12 @@ class Recorder:
         """The conditions that are applied to its values."""
         return self.further_conditions if self.where is None else [self.where, *self.further_conditions]
 
-    def part(self, tensor: Tensor) -> Tensor:
-        """The part of a tensor that conditions compare: of a distributed one the local part, or all of it with `gather: full`.
-
-        Args:
-            tensor: any shape, dtype and device, owned by the model.
-        """
-        return tensor if type(tensor) in PLAIN else self.parts.split(tensor)[0]
-
-    def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
+    def filter_by(self, offer: Offer) -> None:
         """Put only captures for which a condition holds."""
         self.offer = offer
 
-    def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
-        """Put a capture if the condition holds for it, and count it if not."""
-        sharding = WHOLE
+    def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
+        """Put a capture if the condition holds for it, and count it if not; arguments as of `put`."""
         if type(tensor) not in PLAIN:
             tensor, sharding = self.parts.split(tensor)
         if self.where is None or self.where.find(tensor, at.phase) is not None:

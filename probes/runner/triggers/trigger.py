@@ -15,8 +15,9 @@ from probes.component import Transform
 from probes.errors import Stopped
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck, UnusualNumber
-from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.recorder import PLAIN, Offer, Recorder
 from probes.hooks.capture.run_state import CaptureClock, CaptureWriter, RunState
+from probes.hooks.capture.shard import WHOLE
 from probes.plan import Binding, Plan, Tree
 from probes.printable import counted
 from probes.runner.triggers.event import ThresholdEvent, TriggerEvent
@@ -275,7 +276,7 @@ class TriggeredRecorder(Recorder):
         self.binding = binding
         self.waiting_writer = TriggerWriter(watch.buffer, self)
         self.offer = self.offer_where
-        self.filtered: Callable[[Tensor, CaptureClock, int, int], None] = super().offer_where
+        self.filtered: Offer = super().offer_where
         trigger = watch.triggers[binding.name]
         self.elsewhere = trigger.is_elsewhere
         self.check = ConditionCheck(trigger, transforms, dims) if trigger.kind == "threshold" and not trigger.is_elsewhere else None
@@ -285,7 +286,7 @@ class TriggeredRecorder(Recorder):
         """The conditions on its values: that of the trigger, and `where`."""
         return [one for one in (self.check, self.where) if one is not None] + self.further_conditions
 
-    def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
+    def filter_by(self, offer: Offer) -> None:
         """Put only captures for which a condition holds; each value is checked for the trigger before."""
         self.filtered = offer
 
@@ -293,15 +294,14 @@ class TriggeredRecorder(Recorder):
         """The buffer of the trigger, used instead of the journal."""
         return self.waiting_writer.over(writer)
 
-    def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+    def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
         """Check whether a value fires the trigger, independent of `where`, and buffer it."""
-        if self.elsewhere:
-            self.filtered(tensor, at, call, backward)
-            return
-        part = self.part(tensor)
-        make = partial(self._beyond, part, at.phase, self.check) if self.check is not None else partial(self._nonfinite, part, at)
-        self.watch.look(self.binding, make, at, Place(self.key.leaf, call, backward))
-        self.filtered(tensor, at, call, backward)
+        if not self.elsewhere:
+            if type(tensor) not in PLAIN:
+                tensor, sharding = self.parts.split(tensor)
+            make = partial(self._beyond, tensor, at.phase, self.check) if self.check is not None else partial(self._nonfinite, tensor, at)
+            self.watch.look(self.binding, make, at, Place(self.key.leaf, call, backward))
+        self.filtered(tensor, at, call, backward, sharding)
 
     def _nonfinite(self, tensor: Tensor, at: CaptureClock, fields: CommonFields) -> TriggerEvent | None:
         watch = self.watch
