@@ -138,7 +138,8 @@ class Recording:
         if self.rank is not None:
             for path in self.directory.glob(f"*.rank-{self.rank:04d}.*"):  # not `run.json`: the whole run has it, from the first rank
                 path.unlink(missing_ok=True)
-        if self.rank is None or not any(self.directory.glob("*.rank-*")):
+        others = (path for path in self.directory.glob("*.rank-*") if not path.name.startswith("end."))  # the note of a discarded run
+        if self.rank is None or not any(others):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def move_to(self, directory: Path) -> None:

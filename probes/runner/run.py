@@ -37,7 +37,7 @@ from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
 from probes.runner.entry_frame import EntryFrame, entered_from, still_executes
-from probes.runner.launch_summary import LaunchSummary, deferred_name, end_note
+from probes.runner.launch_summary import LaunchSummary, deferred_name, end_note, note_without_model
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
 from probes.runner.summary import RunSummary
@@ -164,6 +164,9 @@ class Run(RunLoops):
             self.recording.discard()
             self.engine.go_inert()
         self.recording.remove()  # while this process still owns it
+        launch, rank = self.recording.launch, self.recording.rank
+        if launch is not None and rank is not None and self.directory.exists():  # so that nobody takes its files for lost
+            leave(self.directory, launch, rank, note_without_model("its run was discarded"))
         self.recording.release()
 
     def give_way(self, *, take_over: bool) -> None:
