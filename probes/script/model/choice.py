@@ -7,9 +7,9 @@ of them every module that fits is a candidate.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 
 from torch.nn import Module
 
@@ -83,21 +83,26 @@ class ModelChoice:
             line: the module that is called, last, and the modules above it, the topmost first.
             parents: what is known about other modules.
             place: `file:line` of the call.
+
+        Raises:
+            PlanError: two names of the spec mean the module.
         """
         matches = self.rule.matches(line)
         fresh = [name for name, module in matches.items() if self._is_meant(name, module)]
+        self._refuse_one_for_two(fresh, matches, place)
         found: list[Candidate] = []
         for name in fresh:
-            options = [[matches[name]] if name == other else self._options(other, matches, parents) for other in self.rule.names]
+            options = [[matches[name]] if name == other else self._options(other, matches[name], parents) for other in self.rule.names]
             for modules in product(*options):
                 models = dict(zip(self.rule.names, modules, strict=True))
-                if not any(_same(models, known.models) for known in (*self.candidates, *found)):
+                differ = len({id(innermost(module)) for module in modules}) == len(modules)
+                if differ and not any(_same(models, known.models) for known in (*self.candidates, *found)):
                     found.append(Candidate(models, place))
         room = max(0, MOST_CANDIDATES - len(self.candidates))
         self.left_out += len(found[room:])
         self.candidates += found[:room]
-        if self.candidates and self.selectors and all(selector.instance is not None for selector in self.selectors.values()):
-            self.chosen = self.candidates[0]
+        if self.selectors and all(selector.instance is not None for selector in self.selectors.values()):
+            self.chosen = next((candidate for candidate in self.candidates if self._is_called(candidate)), None)
         return found[:room]
 
     def is_known(self, line: list[Module]) -> bool:
@@ -112,19 +117,46 @@ class ModelChoice:
             return False
         number = len(known)
         known.append(weakref.ref(module))
-        selector = self.selectors.get(name) or (next(iter(self.selectors.values())) if name == UNNAMED and self.selectors else None)
-        if selector is not None and selector.instance is not None and selector.instance != number:
+        if self._instance(name) not in (None, number):
             return False
         self._meant[name].append(weakref.ref(module))
         return True
 
-    def _options(self, name: str, matches: Mapping[str, Module], parents: ModuleParents) -> list[Module]:
-        """The modules that a name can mean besides one that was called."""
+    def _instance(self, name: str) -> int | None:
+        """The number of the instance that a name means, if the spec says it."""
+        selector = self.selectors.get(name) or (next(iter(self.selectors.values())) if name == UNNAMED and self.selectors else None)
+        return selector.instance if selector is not None else None
+
+    def _refuse_one_for_two(self, fresh: Sequence[str], matches: Mapping[str, Module], place: str) -> None:
+        """Refuse names of one class that the spec does not tell apart: nothing that the program does shows which instance each one means.
+
+        Raises:
+            PlanError: there are such names.
+        """
+        for name, other in combinations(fresh, 2):
+            one, kind = self.selectors[name], type(innermost(matches[name])).__name__
+            if matches[name] is matches[other] and (one.class_, one.instance) == (
+                self.selectors[other].class_,
+                self.selectors[other].instance,
+            ):
+                message = f"models `{name}` and `{other}` both mean the same {kind} (first called at {place})"
+                line = f"models: {{{name}: {{class: {one.class_}, instance: 0}}, {other}: {{class: {one.class_}, instance: 1}}}}"
+                raise PlanError([Problem("ambiguous-model", message, f"number them in the order of their first calls, such as `{line}`")])
+
+    def _options(self, name: str, taken: Module, parents: ModuleParents) -> list[Module]:
+        """The modules that a name can mean beside the one that another name means: those that were called, else the only uncalled one."""
         called = [module for reference in self._meant[name] if (module := reference()) is not None]
-        if called or name in matches:
-            return called or [matches[name]]
-        built = self.rule.built(name, parents)
-        return [] if built is None else [built]
+        others = [module for module in called if innermost(module) is not innermost(taken)]
+        if others or self._instance(name) not in (None, len(self._instances[name])):
+            return others
+        known = [innermost(module) for reference in self._instances[name] if (module := reference()) is not None]
+        built = [module for module in self.rule.built(name, parents) if all(innermost(module) is not one for one in known)]
+        return built if len(built) == 1 else []
+
+    def _is_called(self, candidate: Candidate) -> bool:
+        """Whether the program has called each module of a candidate."""
+        called = {name: [reference() for reference in references] for name, references in self._meant.items()}
+        return all(any(one is module for one in called[name]) for name, module in candidate.models.items())
 
     @property
     def wants_all(self) -> bool:

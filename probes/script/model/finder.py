@@ -114,7 +114,12 @@ class ModelFinder:
         line = self.parents.line(module)
         if is_being_built(line):
             return False
-        fresh = self.choice.called(line, self.parents, call_place())
+        try:
+            fresh = self.choice.called(line, self.parents, call_place())
+        except PlanError as error:
+            self._stop_looking()
+            self.listener.refused(error)
+            raise
         fits = self.choice.is_known(line)
         for candidate in fresh:
             self.listener.candidate_called(candidate)

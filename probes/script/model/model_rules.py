@@ -30,8 +30,8 @@ class ModelRule(Protocol):
             line: the module that is called, last, and the modules above it, the topmost first.
         """
 
-    def built(self, name: str, parents: ModuleParents) -> Module | None:
-        """The only module that a name can mean before it is called, if there is one."""
+    def built(self, name: str, parents: ModuleParents) -> list[Module]:
+        """The modules that a name can mean, also before they are called, as far as they are known."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -64,8 +64,8 @@ class FittingModule:
         found = next((module for module in line if self._fits(module)), None)
         return {} if found is None else {UNNAMED: found}
 
-    def built(self, name: str, parents: ModuleParents) -> Module | None:
-        return None
+    def built(self, name: str, parents: ModuleParents) -> list[Module]:
+        return []
 
     def _fits(self, module: Module) -> bool:
         try:
@@ -114,13 +114,13 @@ class ModulesByClass:
         self.called |= found.keys()
         return found
 
-    def built(self, name: str, parents: ModuleParents) -> Module | None:
+    def built(self, name: str, parents: ModuleParents) -> list[Module]:
         kind = self.classes[name] if name else next(iter(self.classes.values()))
         tops = {}
         for module in parents.of_class(kind):
             top = next(above for above in parents.line(module) if is_called(above, kind))
             tops[id(top)] = top
-        return next(iter(tops.values())) if len(tops) == 1 else None
+        return list(tops.values())
 
     def _key(self, name: str) -> str:
         return UNNAMED if self.single else name
@@ -136,8 +136,8 @@ class AnyModule:
     def matches(self, line: list[Module]) -> Mapping[str, Module]:
         return {UNNAMED: line[0]} if has_parameters(line[0]) else {}
 
-    def built(self, name: str, parents: ModuleParents) -> Module | None:
-        return None
+    def built(self, name: str, parents: ModuleParents) -> list[Module]:
+        return []
 
 
 def has_parameters(module: Module) -> bool:

@@ -249,3 +249,53 @@ def test_a_spec_without_models_waits_for_any_model_that_fits() -> None:
     assert isinstance(choice("fc", models={"m": "Net"}).rule, ModulesByClass)
     assert ModulesByClass({}).patient
     assert not choice("fc").rule.patient
+
+
+def instances(**numbers: int | None) -> ModelChoice:
+    return several(**{name: "Net" if number is None else {"class": "Net", "instance": number} for name, number in numbers.items()})
+
+
+def test_names_of_one_class_are_the_instances_that_the_spec_numbers(parents: ModuleParents) -> None:
+    teacher, first, second, found = Net(), Net(), Net(), instances(a=1, b=2)
+    assert call(found, teacher, parents) == []
+    (candidate,) = call(found, first, parents)
+    assert candidate.models == {"a": first, "b": second}
+    assert call(found, second, parents) == []
+    assert found.chosen is candidate
+
+
+def test_an_instance_that_is_not_built_yet_is_not_another_one(parents: ModuleParents) -> None:
+    first, found = Net(), instances(a=0, b=1)
+    assert call(found, first, parents) == []
+    second = Net()
+    (candidate,) = call(found, second, parents)
+    assert candidate.models == {"a": first, "b": second}
+
+
+def test_an_instance_that_another_one_is_called_before_is_not_the_next(parents: ModuleParents) -> None:
+    first, never_called, found = Net(), Net(), instances(a=0, b=1)
+    call(found, first, parents)
+    second = Net()
+    call(found, second, parents)
+    assert found.chosen is not None
+    assert found.chosen.models == {"a": first, "b": second}
+    assert never_called is not second
+
+
+def test_a_name_without_an_instance_is_not_the_one_that_another_name_selects(parents: ModuleParents) -> None:
+    first, second, found = Net(), Net(), instances(a=0, b=None)
+    call(found, first, parents)
+    call(found, second, parents)
+    chosen = step(found, first)
+    assert chosen is not None
+    assert chosen.models == {"a": first, "b": second}
+
+
+@pytest.mark.parametrize("number", [None, 0])
+def test_names_that_mean_one_module_are_refused_at_its_first_call(parents: ModuleParents, number: int | None) -> None:
+    with pytest.raises(PlanError) as caught:
+        call(instances(a=number, b=number), Net(), parents)
+    code, message, hint = refused(caught)
+    assert code == "ambiguous-model"
+    assert message == "models `a` and `b` both mean the same Net (first called at train.py:1)"
+    assert hint.endswith("`models: {a: {class: Net, instance: 0}, b: {class: Net, instance: 1}}`")
