@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn import Module
+from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.parametrize import remove_parametrizations
 from torch.utils.data import DataLoader, TensorDataset
 
 import probes
@@ -43,6 +45,24 @@ def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_no_h
     assert Module.__call__ is before
     assert call(torch.ones(2, 3)).shape == (2, 1)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_parametrized_weight_that_the_program_reads_is_no_call_of_the_model(tmp_path: Path) -> None:
+    model = net()
+    spec = {"version": 1, "probes": {"p": {"modules": ["0", "0.parametrizations.weight.0"], "values": ["output", "grad_output"]}}}
+    optimizer = torch.optim.SGD(model.parameters())
+    weight_norm(model[0])
+    with probes.attach(model, spec, out=tmp_path / "r") as run:
+        for x in DataLoader(TensorDataset(torch.ones(4, 3)), batch_size=2):
+            assert model[0].weight.norm() > 0  # before the call of the model
+            model(*x).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                assert model[0].weight.norm() > 0
+        remove_parametrizations(model[0], "weight")
+        assert run.summary().steps == {"train": 2}
+    for target in ("0", "0.parametrizations.weight.0"):
+        assert [(one.clock.step, one.clock.microstep) for one in probes.open(tmp_path / "r")["p", target, "output"]] == [(0, 0), (1, 0)]
 
 
 def test_two_runs_at_once_get_only_their_own_calls_and_may_end_in_any_order(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.nn import Module
+from torch.nn.utils.parametrize import ParametrizationList
 
 from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
 
@@ -220,7 +221,12 @@ class CallWatch:
 
     @runs_eagerly
     def _enter(self, thread: int, module: Module, inside: Inside) -> list[CallListener]:
-        """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
+        """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile.
+
+        A program that reads a parametrized tensor, such as `layer.weight` after `weight_norm`, calls the modules that compute it: no call
+        of a model, and nobody is asked.
+        """
+        reads = isinstance(module, ParametrizationList)
         asked: list[CallListener] = []
         entered: list[CallListener] = []
         listeners: tuple[CallListener, ...] = ()
@@ -231,7 +237,7 @@ class CallWatch:
                     if listener in inside or listener in asked or listener not in self.listeners:
                         continue
                     asked.append(listener)
-                    numbers = listener.call_enters(module)
+                    numbers = NO_NUMBERS if reads else listener.call_enters(module)
                     if numbers is not None:
                         entered.append(listener)
                         self._set(thread, {**self._threads.get(thread, self._outside).inside, listener: numbers})
