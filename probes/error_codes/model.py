@@ -104,7 +104,7 @@ MODEL: dict[str, Code] = {
     "graph-break": Code(
         "note: the value is in a compiled module, and its hook breaks the compiled graph.",
         advice=(
-            "The values are right, but the training may be slower: PyTorch compiles what is before and behind the break, and runs a whole "
+            "The values are right, but the training may be slower: PyTorch compiles the code before and after the break, and runs a whole "
             "function uncompiled if the break is in a loop of it. `output`, `input` and the `grad` of parameters break no graph."
         ),
     ),

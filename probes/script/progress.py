@@ -31,7 +31,7 @@ class Progress:
     """Reports the bindings and the progress of a run.
 
     Args:
-        quiet: say nothing.
+        quiet: say nothing but warnings.
         stream: where to; by default what `sys.stderr` is now, whatever the program makes of it.
     """
 
@@ -45,6 +45,10 @@ class Progress:
         """Write one or more lines."""
         if not self.quiet:
             self.line.say(text)
+
+    def warn(self, text: str) -> None:
+        """Write one or more lines, also of a quiet run: of what no error and no exit code tells."""
+        self.line.say(text)
 
     def bound(self, run: Run, place: str) -> None:
         """Report the bindings of the run, and its definition of step and epoch."""

@@ -23,7 +23,7 @@ class ReplacedProcess:
     Args:
         command: how this process was started; None if that is not known.
         is_used: whether a run is open, so that its directory cannot take another start of the program.
-        notice: called with what to say.
+        notice: called with what to say, also of a quiet run: no later line could say it.
         directories: those of the open runs.
     """
 

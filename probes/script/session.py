@@ -131,7 +131,7 @@ class Session:
             return self._run(program)
 
     def _run(self, program: Program) -> ProgramOutcome:
-        replaced = ReplacedProcess(self.request.command, self.watch.has_run, self.progress.say, self.watch.directories)
+        replaced = ReplacedProcess(self.request.command, self.watch.has_run, self.progress.warn, self.watch.directories)
         self.watch.start()
         replaced.start()
         try:

@@ -177,9 +177,7 @@ def test_gaps_that_only_one_run_has_are_a_difference(tmp_path: Path) -> None:
         assert "epoch 0, missing captures of acts/fc9:output: 1 in A, 0 in B (never called)" in said
 
 
-def test_gaps_of_a_series_that_the_other_run_has_under_another_name_are_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaps_of_a_series_that_has_another_name_in_the_other_run_do_not_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Journal.commit
     for name, before in (("a", ""), ("parallel", "module.")):
 

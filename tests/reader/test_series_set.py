@@ -148,7 +148,7 @@ def test_a_frame_of_an_unknown_package_is_an_error_of_usage(run: Path) -> None:
         probes.open(run).frame("norm", "panda")  # type: ignore[arg-type]
 
 
-def test_a_pattern_may_stand_for_a_value(run: Path) -> None:
+def test_a_pattern_may_select_values(run: Path) -> None:
     found = probes.open(run)
     assert [one.key.leaf for one in found["norm", "head", "out*"]] == ["output"]  # type: ignore[attr-defined]  # a pattern gives a set
     with pytest.raises(SeriesNotFound, match="no series matches `norm/head:in*`".replace("*", r"\*")):
@@ -156,7 +156,7 @@ def test_a_pattern_may_stand_for_a_value(run: Path) -> None:
 
 
 @pytest.mark.parametrize("word", [3, None, b"norm", ["norm", "stats"]])
-def test_a_word_that_is_no_text_is_an_error_of_usage(word: Any, run: Path) -> None:
+def test_a_word_that_is_not_a_text_is_an_error_of_usage(word: Any, run: Path) -> None:
     found = probes.open(run)
     for use in (found.find, found.match, found.frame, found.plot):
         with pytest.raises(UsageError, match="a series is named by a text"):

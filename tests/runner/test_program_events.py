@@ -47,7 +47,7 @@ def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_no_h
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_a_parametrized_weight_that_the_program_reads_is_no_call_of_the_model(tmp_path: Path) -> None:
+def test_reading_a_parametrized_weight_does_not_call_the_model(tmp_path: Path) -> None:
     model = net()
     spec = {"version": 1, "probes": {"p": {"modules": ["0", "0.parametrizations.weight.0"], "values": ["output", "grad_output"]}}}
     optimizer = torch.optim.SGD(model.parameters())

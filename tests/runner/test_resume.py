@@ -20,7 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader
 import probes
 from probes.commands.ls import ls
 from probes.commands.show import show
-from probes.errors import StorageError, UsageError
+from probes.errors import RunError, StorageError, UsageError
 from probes.proof.in_toto import statement
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import written
@@ -110,7 +110,7 @@ def test_the_loop_may_go_back_to_an_earlier_epoch_and_an_incomplete_attempt_does
     train(probes.attach(model, SPEC, out=out), model, 2)
     run = probes.attach(model, SPEC, out=out, resume=True)
     assert run.next_epoch == 2
-    with run:
+    with pytest.raises(RunError, match="probe `p` captured nothing"), run:
         _fail(run, model)
     found = probes.open(out)
     assert found.state == {0: "complete", 1: "complete"}

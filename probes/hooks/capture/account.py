@@ -56,7 +56,7 @@ class Loss:
 
 
 class _PausedStep(NamedTuple):
-    """What an account keeps of a step while another one runs within it."""
+    """The state of an account in a step, kept while another step runs within it."""
 
     gave: StepState | None = None
     armed_in: StepState | None = None

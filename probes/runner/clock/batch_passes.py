@@ -127,6 +127,7 @@ class BatchPasses:
     _loaders: dict[Hashable, LoaderState] = field(default_factory=dict)
     _passes: dict[Hashable, BatchPass] = field(default_factory=dict)
     _order: list[BatchPass] = field(default_factory=list)
+    _evaluated: list[BatchPass] = field(default_factory=list)
 
     def begin(self, key: Hashable, loader: Hashable, endless: bool, skipped: int) -> None:
         """Begin a pass."""
@@ -148,12 +149,29 @@ class BatchPasses:
         found.exhausted = 0  # within a pass, a loader may restart its inner iterator
         found.first_pull = found.first_pull or self.pulls
         found.last_pull, found.phase, found.at_last = self.pulls, phase, last
+        if self._evaluated:
+            self._leave_out(found)
         if found not in self.fresh:
             self.fresh.append(found)
         if found in self._order:
             self._order.remove(found)
         self._order.append(found)
         return found
+
+    def evaluate(self) -> None:
+        """Record a call of another phase: the batches that were pulled for training since the last training call may be for it instead."""
+        self._evaluated = [one for one in self.fresh if one.phase == TRAIN]
+
+    def _leave_out(self, pulled: BatchPass) -> None:
+        """Another batch is pulled after a call of another phase: the batch that this call used is not one for training.
+
+        A loop may get a batch for evaluation from an iterator that it keeps, before it sets the model to eval mode. Of loops that make
+        labels from a batch and train on it with another one, no training call was made on a batch of the other one alone.
+        """
+        main, used = self.main, self._evaluated
+        self._evaluated = []
+        if main is not None and main.alone:
+            self.fresh = [one for one in self.fresh if one not in used or one is pulled or one.feeds or one.loader.trains]
 
     def exhaust(self, key: Hashable) -> BatchPass | None:
         """Record that a pass has ended."""
@@ -191,6 +209,7 @@ class BatchPasses:
         """The passes that feed the training call that begins: those pulled since the call before that have not ended."""
         live = [one for one in self.fresh if one.live]
         self.fresh.clear()
+        self._evaluated = []
         found = [one for one in live if one.phase == TRAIN]
         if not found and not self.has_main:
             found = live

@@ -84,6 +84,8 @@ class CallSteps:
 
     def _of_other(self, phase: str, level: int, *, grad: bool) -> OpenStep:
         self.current.foresee(grad=grad)
+        if self.passes.fresh:
+            self.passes.evaluate()
         item = self.steps.item()
         if item is not None and item.phase in ("", phase):
             return self.steps.go_on(item)

@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_phase_beside_a_group_is_an_error_and_not_left_aside(run: Path) -> None:
+def test_a_phase_and_a_group_together_are_an_error(run: Path) -> None:
     with pytest.raises(UsageError, match='a group names its phase: group="PROBE/TARGET:LEAF@eval"'):
         opened(run, group="acts/fc1:output", phase="eval")
     assert set(opened(run, probe="s")) == set(opened(run, probe="s", phase="train"))

@@ -68,7 +68,7 @@ def test_items_of_a_sample_are_found_by_its_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [1.9, "1", np.float64(1), None, torch.tensor(1.5)])
-def test_an_index_that_is_no_integer_is_not_rounded(index: Any, tmp_path: Path) -> None:
+def test_an_index_that_is_not_an_integer_is_not_rounded(index: Any, tmp_path: Path) -> None:
     dataset = probes.open(made(tmp_path, epochs=1)).dataset("acts/fc1")
     for use in (lambda: dataset[index], lambda: dataset.__getitems__([index])):
         with pytest.raises(TypeError, match="integer"):

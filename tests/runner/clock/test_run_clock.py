@@ -99,6 +99,19 @@ def metrics_after_the_update(p: Program) -> None:
         p.call()  # such as a discriminator in the generator's update
 
 
+def evaluation_of_batches_from_a_kept_iterator(p: Program) -> None:
+    kept = p.batches("valid", 2)
+    for _ in range(3):
+        for _ in p.batches("train", 3):
+            p.train()
+            try:
+                next(kept)
+            except StopIteration:
+                kept = p.batches("valid", 2)
+                next(kept)
+            p.call("eval")
+
+
 def rollouts(p: Program) -> None:
     for _ in range(2):
         for _ in range(3):
@@ -281,6 +294,7 @@ STYLES: dict[Any, tuple[list[list[int]], list[list[int]]]] = {
     pseudo_labels: ([[1, 1], [1, 1], [1, 1]], [[1, 1], [1, 1], [1, 1]]),
     adversarial_examples_in_eval_mode: ([[1, 1], [1, 1]], [[1] * 6, [1] * 6]),
     metrics_after_the_update: ([[2, 2]], [[1, 1]]),
+    evaluation_of_batches_from_a_kept_iterator: ([[1] * 3] * 3, [[1] * 3] * 3),
     rollouts: ([[1, 1, 1, 1]], [[1] * 6]),
     loaders_in_turn: ([[1] * 4, [1] * 4], []),
     zipped: ([[2, 2], [2, 2]], []),
