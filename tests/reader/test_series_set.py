@@ -145,7 +145,7 @@ def test_a_selection_without_a_capture_is_not_called_an_empty_run(run: Path) -> 
 
 def test_a_frame_of_an_unknown_package_is_an_error_of_usage(run: Path) -> None:
     with pytest.raises(UsageError, match="`panda` makes no frame; it is one of `pandas`, `polars`, `pyarrow`"):
-        probes.open(run).frame("norm", "panda")  # type: ignore[arg-type]
+        probes.open(run).frame("norm", "panda")  # type: ignore[arg-type]  # a name that the types refuse
 
 
 def test_a_pattern_may_select_values(run: Path) -> None:
