@@ -144,7 +144,7 @@ class ModelChoice:
                 raise PlanError([Problem("ambiguous-model", message, f"number them in the order of their first calls, such as `{line}`")])
 
     def _options(self, name: str, taken: Module, parents: ModuleParents) -> list[Module]:
-        """The modules that a name can mean beside the one that another name means: those called, else the only uncalled one."""
+        """The modules that a name can mean other than the one that the other name means: those called, else the only uncalled one."""
         called = [module for reference in self._meant[name] if (module := reference()) is not None]
         others = [module for module in called if innermost(module) is not innermost(taken)]
         if others or self._instance(name) not in (None, len(self._instances[name])):
