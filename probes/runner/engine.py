@@ -10,29 +10,26 @@ from functools import wraps
 from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from torch import Tensor
-from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from probes.errors import ProbesError, RunError
 from probes.hooks.capture import compiled
 from probes.hooks.capture.accumulator import LastClock
-from probes.hooks.capture.run_state import CaptureClock, Gate, OutermostCall, RunState, StepState
+from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.signal_errors import from_signal_handler
-from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import undisturbed
 from probes.plan import Plan
 from probes.plan.drift import added_text
 from probes.printable import error_text
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached.attached_hooks import Live
+from probes.runner.attached.given_tensors import GivenTensors
 from probes.runner.attached.schedule import Schedule
 from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened, StepEnded, StepOpened, StepPaused, StepResumed
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
 from probes.runner.watch.loop_values import LoopValues, labels_of
-from probes.runner.watch.loss_scale_watch import watch_losses
 
 NO_MODULES: frozenset[int] = frozenset()
 Observer = Callable[[Answer], None]
@@ -88,9 +85,8 @@ class Engine:
         self.moment.samples = self.clock.steps.ids_of
         self.schedule = Schedule(rank)
         self.failures = Failures(plan, self.moment)
-        self.live = Live(plan, self.moment, self.schedule, self._lost)
+        self.live = Live(plan, self.moment, self.schedule, self.failures)
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
-        self.watch = self.live.watch
         self._call_kind = self.live.call_kind
         self.logged = LoopValues(self.live.loops, self.live.trees, self.moment, self.clock, lambda text: self.failures.say(text))
         self.logged.labels = labels_of(plan)
@@ -109,9 +105,6 @@ class Engine:
             StepResumed: self._resume_step,
             StepEnded: self._end_step,
         }
-
-    def _lost(self, tap: Tap, leaf: str, error: Exception, reason: str, at: CaptureClock) -> None:
-        self.failures.lost(self.plan.bindings[self.live.taps.index(tap)], tap, leaf, error, reason, at)
 
     # Events
 
@@ -216,7 +209,8 @@ class Engine:
         if ahead is not None:
             epoch = self.clock.next_epoch if self.clock.epoch is None else self.clock.epoch
             due |= self.schedule.due(epoch, *ahead)
-        self.live.optimized.begin(optimizer, due, frame)
+        if self.live.optimized is not None:
+            self.live.optimized.begin(optimizer, due, frame)
 
     @_guarded
     def updated(self, held: set[int], optimizer: Optimizer | None = None, *, owned: bool, skipped: bool = False) -> None:
@@ -233,7 +227,7 @@ class Engine:
             for tap in self.live.finals:
                 if id(tap.tensor) in held:
                     tap.on_final()
-        if optimizer is not None and self.live.optimized.taps:
+        if optimizer is not None and self.live.optimized is not None:
             self.live.optimized.end(optimizer, held)
         if owned:
             self._carry_out(self.clock.optimizer_stepped(skipped=skipped))
@@ -241,14 +235,13 @@ class Engine:
     @_guarded
     def updated_within(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped within a step of another one, which is not over: this is no event of its own."""
-        if self.live.optimized.taps:
+        if self.live.optimized is not None:
             self.live.optimized.end(optimizer, {id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
 
     @_guarded
-    def scaled(self, scaler: GradScaler, losses: Any) -> None:
-        """A scaler has scaled losses."""
-        self.moment.scales = self.live.scales
-        watch_losses(self.live.scales, scaler, losses)
+    def tell(self, part: Callable[P, None], /, *args: P.args, **options: P.kwargs) -> None:
+        """Pass an event to a part of the run that not every spec asks for, such as the loss scales."""
+        part(*args, **options)
 
     @_guarded
     def log(self, values: Mapping[str, Any], phase: str = "") -> None:
@@ -261,18 +254,8 @@ class Engine:
         moment, counts = self.moment, self.clock.counts
         epoch = self.clock.next_epoch if self.clock.epoch is None else self.clock.epoch
         phase, step = (moment.phase, moment.step) if moment.open else ("train", counts["train"])
-        self.live.given.set(values, {"epoch": epoch, "phase": phase, "step": step})
-
-    @_guarded
-    def log_groups(self, optimizer: Optimizer) -> None:
-        """The numbers of the parameter groups of an optimizer that has stepped are logged."""
-        if self.moment.open:
-            self.logged.stepped(optimizer)
-
-    @_guarded
-    def log_loss(self, loss: Tensor) -> None:
-        """The loss of the program is logged."""
-        self.logged.loss(loss)
+        given = self.live.given or GivenTensors(())  # which refuses any
+        given.set(values, {"epoch": epoch, "phase": phase, "step": step})
 
     @_guarded
     def follow_model(self) -> None:

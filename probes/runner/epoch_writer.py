@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,13 +20,12 @@ from probes.runner.attached.attached_hooks import Live
 from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
 from probes.runner.disk_space import DiskSpace
 from probes.runner.failures import MOST_REPORTED, Failures
-from probes.runner.sink_sessions import RunFacts, SinkSessions
+from probes.runner.rules.evaluator import RuleEvaluator
+from probes.runner.sink_sessions import RunFacts, SinkSessions, closing_tags
 from probes.runner.watch.loader_watch import loader_watch
 
 QUIET = (*LOSSES, "functorch", "no optimizer step", "limit")  # reported when it happened, or of interest to the program only
 
-
-MOST_ROOTS = 50  # limit for a tag; MLflow takes 8,000 characters
 KEPT_ACCOUNTS = 16  # epochs; so that memory does not grow with them
 
 
@@ -115,6 +113,8 @@ class EpochWriter:
         failures: what goes wrong.
 
     Attributes:
+        rules: the rules of the run; None without any.
+        sinks: the sinks, and what gets captures to the rules; None without either.
         accounts: the counters of the last epochs, one for each binding; those of the first hold the sums of all that are not there.
     """
 
@@ -124,14 +124,17 @@ class EpochWriter:
         self.moment = moment
         self.live = live
         self.failures = failures
+        spec, say = plan.loaded.spec, lambda text: failures.say(text)
         facts = RunFacts({"probes.run_id": str(recording.manifest.get("run_id", ""))}, lambda: closing_tags(recording.sealed))
-        self.sinks = SinkSessions(plan, recording.directory, moment.rank, lambda text: failures.say(text), facts)
+        self.rules = RuleEvaluator(plan, failures) if spec.rules else None
+        reads = self.rules is not None or spec.reading_sinks
+        self.sinks = SinkSessions(plan, recording.directory, moment.rank, say, self.rules, facts) if reads else None
         self.disk_space = DiskSpace(plan, recording.directory)
         self.surroundings = Surroundings(recording.manifest, plan.trees)
         self.accounts: dict[int, list[Account]] = {}
         self._starts: dict[str, int] = {}
         self._limited = ""
-        self._limit = plan.loaded.spec.limits.bytes_per_epoch
+        self._limit = spec.limits.bytes_per_epoch
         bound = zip(plan.bindings, live.taps, strict=True)
         self._merged = [tap for binding, tap in bound if any(isinstance(one, Accumulation) for one in binding.probe.transforms)]
 
@@ -147,10 +150,14 @@ class EpochWriter:
         if not self.failures.stopped:
             with self.failures.storage():
                 journal = self.recording.open(opened.epoch, opened.starts, opened.first_step)
-                self.moment.writer = self.sinks.over(journal, opened.epoch, opened.starts)
+                self._write_to(journal)
                 self.live.register(opened.epoch)
         if self.failures.stopped:
             self.live.stop_capturing(opened.epoch, "failed")
+
+    def _write_to(self, journal: EpochJournal) -> None:
+        """Send the captures of the open epoch to a journal, and through the sinks on their way."""
+        self.moment.writer = self.sinks.over(journal, self.moment.epoch, self._starts) if self.sinks is not None else journal
 
     def close(self, ended: EpochEnded) -> None:
         """Close the counters, and hand the journal to the sealer."""
@@ -204,14 +211,16 @@ class EpochWriter:
         """Set the captures of the open step aside while a step of another phase runs within it."""
         if self.recording.journal is not None:
             self.recording.journal.pause(tuple(paused))
-        self.sinks.pause(tuple(paused))
+        if self.sinks is not None:
+            self.sinks.pause(tuple(paused))
 
     def resume(self, resumed: StepResumed) -> None:
         """Continue a step that was paused."""
         if self.recording.journal is not None:
             with self.failures.storage():
                 self.recording.journal.resume(tuple(resumed))
-        self.sinks.resume(tuple(resumed))
+        if self.sinks is not None:
+            self.sinks.resume(tuple(resumed))
 
     def end(self, *, interrupted: bool, seconds: float) -> None:
         """Wait for the sealer, except if the program was interrupted."""
@@ -229,32 +238,35 @@ class EpochWriter:
 
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""
-        self.sinks.directory = self.disk_space.directory = directory
+        self.disk_space.directory = directory
+        if self.sinks is not None:
+            self.sinks.directory = directory
 
     def _is_idle(self, ended: StepEnded, gaps: list[list[object]]) -> bool:
         """Whether nothing of a step is stored, for example because no probe was due; it is counted in the footer only."""
-        if gaps or ended.ids or not ended.keep or self.live.watch.triggers or self.sinks.in_use:
+        if gaps or ended.ids or not ended.keep or self.live.triggers is not None or self.sinks is not None:
             return False
         journal = self.recording.journal
         return journal is not None and not journal.pending
 
     def _commit(self, ended: StepEnded, gaps: list[list[object]], *, overlaps: bool = False) -> None:
-        journal, watch = self.recording.journal, self.live.watch
+        journal, triggers, sinks, keep = self.recording.journal, self.live.triggers, self.sinks, ended.keep
         if journal is None or self.failures.stopped:
-            watch.end_step(None, ended.phase, ended.step, ended.keep)
+            if triggers is not None:
+                triggers.end_step(None, ended.phase, ended.step, keep)
             return
-        keep = ended.keep
         try:
             if not keep and not overlaps:
                 journal.abort()
-                self.sinks.end_step(False)
+                if sinks is not None:
+                    sinks.end_step(False)
                 self._drop_counts()
             annex: dict[str, Any] = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
-            if watch.triggers:
-                before = len(watch.events)
-                keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
-                if len(watch.events) > before:  # for readers that follow the run; the end of the epoch has them too
-                    annex["events"] = [{**found.as_dict(), **written} for found, written in watch.events[before:]]
+            if triggers is not None:
+                before = len(triggers.events)
+                keep = triggers.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
+                if len(triggers.events) > before:  # for readers that follow the run; the end of the epoch has them too
+                    annex["events"] = [{**found.as_dict(), **written} for found, written in triggers.events[before:]]
             if gaps and ended.keep:
                 annex["gaps"] = gaps
             if keep and (annex or journal.pending):  # a step without captures is counted in the footer only
@@ -262,11 +274,10 @@ class EpochWriter:
         except StorageError as error:
             self.failures.stop(error)
             self._drop_counts()
-        if self.sinks.in_use:
-            failure = self.sinks.end_step(keep and not self.failures.stopped)
+        if sinks is not None:
+            failure = sinks.end_step(keep and not self.failures.stopped)
             if failure is not None:
                 self.failures.add(failure)
-            watch.error = watch.error or self.sinks.evaluator.stopped
         if self.failures.stopped:
             self.live.stop_capturing(self.moment.epoch, "failed")
         elif self._limit is not None:
@@ -285,7 +296,7 @@ class EpochWriter:
                 self.recording.journal.commit(ended.phase, ended.step, ended.global_step, {})
             journal = self.recording.next_segment()
             if writing:
-                self.moment.writer = self.sinks.over(journal, self.moment.epoch, self._starts)
+                self._write_to(journal)
 
     def _ask_for_room(self) -> None:
         """Stop the program at its first captures if the disk cannot hold an epoch, and not hours later."""
@@ -329,18 +340,12 @@ class EpochWriter:
             self.surroundings.unknown["sources"] = str(error)
         if self.surroundings.unknown:
             found["unknown"] = dict(self.surroundings.unknown)
-        if self.live.watch.triggers:
-            found["trigger"] = self.live.watch.end_epoch(ended.epoch)
-        if self.live.given.tensors:
+        if self.live.triggers is not None:
+            found["trigger"] = self.live.triggers.end_epoch(ended.epoch)
+        if self.live.given is not None and self.live.given.tensors:
             found["given"] = self.live.given.end_epoch()
-        if self.sinks.evaluator.rules:
-            found["rules"] = [verdict.as_dict() for verdict in self.sinks.evaluator.verdicts]
+        if self.rules is not None:
+            found["rules"] = [verdict.as_dict() for verdict in self.rules.verdicts]
         if self.plan.loaded.spec.provenance.weights == "epochs":
             found |= weights_now(self.live.trees)
         return found
-
-
-def closing_tags(sealed: Sequence[SealedFileInfo]) -> dict[str, str]:
-    """The tags of a run for a tracker: the ledger head covers all sealed files; the roots are those of the last ones."""
-    roots = {one.file: one.captures_root for one in sealed[-MOST_ROOTS:]}
-    return {"probes.ledger_head": sealed[-1].head, "probes.captures_roots": json.dumps(roots)} if sealed else {}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from probes.errors import ProbesError, RunError, StorageError
+from probes.errors import ProbesError, RunError, Stopped, StorageError
 from probes.hooks.capture.account import REASONS
 from probes.hooks.capture.run_state import CaptureClock, RunState, StepState
 from probes.hooks.capture.tap import Tap
@@ -27,6 +27,7 @@ class Failures:
     Attributes:
         first: the first failure that a run ends with, if it is not raised earlier.
         stopped: why nothing is captured any more; empty while all is well.
+        halt: what stops the training: the event of a trigger, or a rule that is broken.
         fatal: whether it is too early to continue without captures.
         gaps: rows for the file, of values that could not be taken, by their step.
         say: where reports go.
@@ -37,6 +38,7 @@ class Failures:
         self.moment = moment
         self.first: ProbesError | None = None
         self.stopped = ""
+        self.halt: Stopped | None = None
         self.fatal = False
         self.gaps: dict[StepState, list[list[object]]] = {}
         self.say: Callable[[str], None] = print_line

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -19,13 +20,13 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import breaks_graph, is_in_function, is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.engine import Engine
+from probes.runner.program_frames import is_part_of_a_step
 from probes.runner.watch.backward_watch import backward_watch
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.loop_values import LOSS
 from probes.runner.watch.model_changes import ModelChanges
-from probes.runner.watch.nested_step import is_part_of_a_step
 from probes.tensors import graph_task, in_backward
 
 
@@ -43,12 +44,13 @@ class ProgramEvents:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.clock = engine.clock
+        self.failures = engine.failures
+        self.triggers = engine.live.triggers
         self.begun = False
         self.raised: ProbesError | None = None
         self._changes = ModelChanges()
         self._trees: list[Tree] = []
-        self._handle: Any = None
-        self._begins: Any = None
+        self._ends: list[Callable[[], None]] = []  # each ends what it listens to; empty while it does not
 
     def start(self) -> None:
         """Begin to listen."""
@@ -57,33 +59,29 @@ class ProgramEvents:
         self._changes.start()
         self.engine.epoch_listeners.append(self.renew)
         self.engine.collect = self.collect_compiled
-        self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
-        self.engine.watch.start(self._before_optimizer)
-        if self.engine.live.optimized.taps:
-            self._begins = register_optimizer_step_pre_hook(self._optimizer_begins)
-        scaler_watch.add(self)
+        self._ends = [register_optimizer_step_post_hook(self._optimizer_stepped).remove]
+        if self.triggers is not None:
+            self.triggers.listen(self._before_optimizer)
+            self._ends.append(self.triggers.leave)
+        if self.engine.live.optimized is not None:
+            self._ends.append(register_optimizer_step_pre_hook(self._optimizer_begins).remove)
         if self._logs_by_itself and self.engine.logged.asks_for(LOSS):
             backward_watch.add(self)
+            self._ends.append(partial(backward_watch.remove, self))
+        scaler_watch.add(self)
         loader_watch.add(self)
         call_watch.add(self)
+        self._ends += [partial(scaler_watch.remove, self), partial(loader_watch.remove, self), partial(call_watch.remove, self)]
 
     def stop(self) -> None:
         """Stop listening."""
-        if self._handle is None:
+        if not self._ends:
             return
         if self.renew in self.engine.epoch_listeners:
             self.engine.epoch_listeners.remove(self.renew)
-        call_watch.remove(self)
-        loader_watch.remove(self)
-        scaler_watch.remove(self)
-        backward_watch.remove(self)
-        self.engine.watch.stop()
+        while self._ends:
+            self._ends.pop()()
         self._changes.stop()
-        self._handle.remove()
-        self._handle = None
-        if self._begins is not None:
-            self._begins.remove()
-            self._begins = None
 
     def renew(self, *, keep: bool = False) -> None:
         """Look again at the model: its modules and its parameters may have been replaced.
@@ -123,7 +121,7 @@ class ProgramEvents:
             return None
         if transformed:
             return engine.look(phase_of(root), thread) or NO_NUMBERS
-        if engine.watch.halts:
+        if self.halts:
             self.halt()
         grad = torch.is_grad_enabled() or (root.training and is_in_function())
         phase = "train" if grad and root.training else "eval"
@@ -131,9 +129,10 @@ class ProgramEvents:
             loader_watch.follow()
         if loader_watch.gone:
             loader_watch.settle()
-        if loader_watch.fetched.passes and loader_watch.thread == thread:
+        fetched = loader_watch.fetched
+        if fetched is not None and fetched.passes and loader_watch.thread == thread:
             fed = any(one.phase == "train" for one in self.clock.passes.fresh)
-            loader_watch.fetched.called(phase, loader_watch.listeners, fed=fed)
+            fetched.called(phase, loader_watch.listeners, fed=fed)
         at = engine.enter(phase, thread, grad=grad)
         if engine.failures.first is not None:
             self._raise_within_call()
@@ -237,7 +236,7 @@ class ProgramEvents:
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.engine.updated(held, optimizer, owned=owned)
         if self._logs_by_itself:
-            self.engine.log_groups(optimizer)
+            self.engine.tell(self.engine.logged.stepped, optimizer)
         if owned:
             self.halt()
 
@@ -249,12 +248,15 @@ class ProgramEvents:
     def backward_begins(self, loss: Tensor) -> None:
         """The program calls `backward` on a scalar."""
         if get_ident() not in self.engine.moment.aside:
-            self.engine.log_loss(loss)
+            self.engine.tell(self.engine.logged.loss, loss)
 
     @breaks_graph
     def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """The gradients of these losses are scaled."""
-        self.engine.scaled(scaler, losses)
+        scales = self.engine.live.scales
+        if scales is not None:
+            self.engine.moment.scales = scales
+            self.engine.tell(scales.watch, scaler, losses)
         backward_watch.note_scale(scaler, losses)
 
     @breaks_graph
@@ -269,15 +271,21 @@ class ProgramEvents:
 
     # What ends the program
 
+    @property
+    def halts(self) -> bool:
+        """Whether training has to stop, because a trigger or a rule says so."""
+        return self.failures.halt is not None or (self.triggers is not None and self.triggers.halts)
+
     def halt(self) -> None:
-        """End the open step and stop training, if a trigger or a rule says so.
+        """End the open step and stop training, if it has to.
 
         Raises:
             Stopped: it does.
         """
-        if self.engine.watch.halts and self._handle is not None:
+        if self.halts and self._ends:
             self.engine.hear(self.clock.steps_end)
-            self.engine.watch.raise_stopped()
+            if self.failures.halt is not None:
+                raise self.failures.halt
 
     def raise_due(self) -> None:
         """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""

@@ -36,9 +36,9 @@ from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
-from probes.runner.entry_frame import EntryFrame, entered_from, still_executes
 from probes.runner.launch_summary import LaunchSummary, deferred_name, end_note, note_without_model
 from probes.runner.program_events import ProgramEvents
+from probes.runner.program_frames import EntryFrame, entered_from, still_executes
 from probes.runner.run_loops import RunLoops, reason_of
 from probes.runner.summary import RunSummary
 
@@ -86,11 +86,6 @@ class Run(RunLoops):
                 raise
             if str(failure) != self.engine.failures.stopped:  # else it was said when it happened
                 tell(f"error: {failure}")
-
-    @property
-    def _is_used(self) -> bool:
-        """Whether the code that entered the run still executes."""
-        return self._entered and still_executes(self._entered_at)
 
     def start(self) -> None:
         """Put the hooks on the model and begin to listen to the program.
@@ -183,7 +178,7 @@ class Run(RunLoops):
             self._unused.detach()
             self.recording.owned.withdraw()
         elif self._entered and take_over and os.getpid() == self._pid:
-            if self._is_used:
+            if still_executes(self._entered_at):
                 raise StorageError(
                     f'run directory "{self.directory}" is in use by pid {self._pid}, which is this process, and the code that entered the '
                     "run still executes: call its `run.close()` first"
@@ -202,7 +197,8 @@ class Run(RunLoops):
         self.engine.writer.move_to(directory)
 
     def _take_off(self) -> None:
-        self.engine.writer.sinks.close()
+        if self.engine.writer.sinks is not None:
+            self.engine.writer.sinks.close()
         self.engine.live.remove()
         clean_copies.stop()
         child_imports.stop()
@@ -238,7 +234,7 @@ class Run(RunLoops):
     @property
     def failure(self) -> ProbesError | None:
         """The failure that ended the captures, or the trigger that stopped the training."""
-        return self.engine.failures.first or self.events.raised or self.engine.watch.error
+        return self.engine.failures.first or self.events.raised or self.engine.failures.halt
 
     @property
     def ended_well(self) -> bool:
@@ -248,7 +244,7 @@ class Run(RunLoops):
     @property
     def raised(self) -> ProbesError | None:
         """The exception that the run has raised into the program, if any."""
-        return self.events.raised or self.engine.watch.error
+        return self.events.raised or self.engine.failures.halt
 
     @property
     def accounts(self) -> dict[int, list[Account]]:

@@ -13,8 +13,8 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import breaks_graph, runs_eagerly
 from probes.printable import storable
 from probes.runner.engine import Engine
-from probes.runner.leaving import by_exception, handled
 from probes.runner.program_events import ProgramEvents
+from probes.runner.program_frames import by_exception, handled
 
 T = TypeVar("T")
 LARGEST = 999_999_999  # epoch; its number is in the names of files
@@ -177,7 +177,7 @@ class RunLoops:
     @runs_eagerly
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""
-        if self.engine.watch.halts:
+        if self.events.halts:
             self.events.halt()
         if self.engine.failures.first is not None:
             self.events.raise_due()

@@ -1,8 +1,9 @@
-"""The sinks and rules of a run: captures for them are buffered until their step is committed, then handed over as Python numbers."""
+"""The sinks of a run: captures for them and for rules wait until their step is committed, and are then handed over as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from struct import unpack
@@ -16,11 +17,13 @@ from probes.errors import RunError
 from probes.hooks.capture.run_state import LATE, CaptureWriter
 from probes.plan import Plan
 from probes.printable import error_text
+from probes.run_directory.ledger import SealedFileInfo
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.runner.rules.evaluator import EvaluatedNumbers, RuleEvaluator
 from probes.signature import Descriptor
 from probes.sinks.kernels.run_file import on_rank
 
+MOST_ROOTS = 50  # limit for a tag; MLflow takes 8,000 characters
 PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: "i", torch.uint8: "B", torch.bool: "?"}
 """Dtypes that `struct` reads, ten times as fast as torch."""
 
@@ -37,8 +40,14 @@ class RunFacts(NamedTuple):
     closing: Callable[[], Mapping[str, str]]
 
 
+def closing_tags(sealed: Sequence[SealedFileInfo]) -> dict[str, str]:
+    """The tags of a run for a tracker: the ledger head covers all sealed files; the roots are those of the last ones."""
+    roots = {one.file: one.captures_root for one in sealed[-MOST_ROOTS:]}
+    return {"probes.ledger_head": sealed[-1].head, "probes.captures_roots": json.dumps(roots)} if sealed else {}
+
+
 class SinkSessions:
-    """The open sinks of a run, and its rules.
+    """The open sinks of a run, and its rules; a run without any has none.
 
     A sink that fails is disabled, and the summary says so; the record and the other sinks continue.
 
@@ -47,15 +56,22 @@ class SinkSessions:
         directory: the run directory.
         rank: rank of this process.
         say: reports a failure when it happens.
+        evaluator: the rules, which get the same captures as a sink; None without any.
         facts: what the sinks keep in addition to the captures.
 
     Attributes:
         failures: what went wrong, by the name of the sink.
-        evaluator: the rules, which get the same captures as a sink.
-        in_use: whether a sink or a rule takes captures.
     """
 
-    def __init__(self, plan: Plan, directory: Path, rank: int, say: Callable[[str], None], facts: RunFacts | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path,
+        rank: int,
+        say: Callable[[str], None],
+        evaluator: RuleEvaluator | None = None,
+        facts: RunFacts | None = None,
+    ) -> None:
         spec = plan.loaded.spec
         self.say = say
         self.facts = facts or RunFacts({}, dict)
@@ -69,23 +85,20 @@ class SinkSessions:
         self.recorded = {name for name in spec.probes if spec.is_recorded(name)}
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
-        self.evaluator = RuleEvaluator(plan, say)
-        self.in_use = bool(self.sinks or self.evaluator.rules)
+        self.evaluator = evaluator
         self.paused: dict[Hashable, list[tuple[Route, BufferedCapture]]] = {}
         self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
         self.writer: SinkWriter | None = None
 
     def over(self, writer: CaptureWriter, epoch: int, starts: Mapping[str, int]) -> CaptureWriter:
-        """A writer for an epoch: the given one if nothing else takes captures, else one that also buffers them.
+        """A writer for an epoch, which also buffers the captures.
 
         Args:
             writer: the journal.
             epoch: the epoch.
             starts: steps of every phase in earlier epochs.
         """
-        if not self.in_use:
-            return writer
         if self.open is None:
             opened = {name: self._opened(name, sink) for name, sink in self.sinks.items()}
             self.open = {name: session for name, session in opened.items() if session is not None}
@@ -110,7 +123,8 @@ class SinkSessions:
             late = [] if keep else [(route, capture) for route, capture in self.writer.buffered if capture.flags & LATE]
             buffered, self.writer.buffered = self.writer.buffered, late
         if keep and buffered and self.writer is not None:
-            self._evaluate(self.writer, buffered)
+            if self.evaluator is not None:
+                self._evaluate(self.evaluator, self.writer, buffered)
             self._hand_over(self.writer, buffered)
         fresh = [text for name, text in self.failures.items() if name not in self.reported]
         self.reported |= set(self.failures)
@@ -127,10 +141,10 @@ class SinkSessions:
         if self.writer is not None:
             self.writer.buffered = [*self.paused.pop(step, []), *self.writer.buffered]
 
-    def _evaluate(self, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
+    def _evaluate(self, evaluator: RuleEvaluator, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
         for route, capture in buffered:
             if route.checked:
-                self.evaluator.evaluate(route.checked, writer.clock(capture), capture.payload, capture.descriptor.dtype)
+                evaluator.evaluate(route.checked, writer.clock(capture), capture.payload, capture.descriptor.dtype)
 
     def _hand_over(self, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
         made: dict[int, Reading] = {}  # by the index of the capture; all its sinks get the same
@@ -207,7 +221,8 @@ class SinkWriter(BufferingWriter):
         recorded = about.key.probe in self.sessions.recorded
         number = self.journal.descriptor(about) if recorded else None
         sinks = tuple(self._takers(about.key, about.shape))
-        checked = self.sessions.evaluator.series(about.key, about.dtype, about.shape, lambda: labels(about))
+        rules = self.sessions.evaluator
+        checked = rules.series(about.key, about.dtype, about.shape, lambda: labels(about)) if rules is not None else []
         self.routes.append(Route(number, sinks, labels(about) if sinks else (), checked))
         return super().descriptor(about)
 

@@ -13,13 +13,13 @@ from probes.capture_file.closing import rule_verdicts
 from probes.capture_file.closing.missing_values import MissingValue, in_words, missing_values
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
+from probes.hooks.capture.loss_scale import scale_lines
 from probes.plan import Binding, Plan
 from probes.plan.drift import added_text
 from probes.printable import aligned, counted, html_lines, html_table
 from probes.run_directory.create import shown
 from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
-from probes.runner.watch.loss_scale_watch import scale_lines
 from probes.signature import size
 from probes.spec import Probe
 
@@ -70,10 +70,10 @@ class RunSummary:
     """A table with a row for each probe, and the files."""
 
     def __init__(self, engine: Engine) -> None:
-        plan, writer, clock = engine.plan, engine.writer, engine.clock
+        plan, live, writer, clock = engine.plan, engine.live, engine.writer, engine.clock
         sealed = writer.recording.sealed
         self.rows = [
-            _row(plan, writer.accounts, name, list(engine.live.added.get(name, ())))
+            _row(plan, writer.accounts, name, list(live.added.get(name, ())))
             for name in dict.fromkeys(binding.name for binding in plan.bindings)
         ]
         self.files = [one.file for one in sealed]
@@ -82,15 +82,15 @@ class RunSummary:
         self.seen = clock.seen
         self.steps = {phase: count for phase, count in (clock.totals + clock.counts).items() if count}
         self.loop = loop_lines(clock)
-        self.sinks = dict(writer.sinks.failures)
-        self.trigger = engine.watch.notes()
-        self.scales = [*scale_lines(engine.live.scales, gradients=any(binding.root.startswith("grad") for binding in plan.bindings))]
+        self.sinks = dict(writer.sinks.failures) if writer.sinks is not None else {}
+        self.trigger = live.triggers.notes() if live.triggers is not None else []
+        self.scales = [*scale_lines(live.scales)] if live.scales is not None else []
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
-        self.verdicts = writer.sinks.evaluator.verdicts
+        self.verdicts = writer.rules.verdicts if writer.rules is not None else []
         was_done = partial(_was_done, engine.captured_before, clock.current.before, engine.moment.rank)
         found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic, was_done=was_done)
-        self.problems = [*(problem for problem, _ in found), *writer.sinks.evaluator.problems()]
+        self.problems = [*(problem for problem, _ in found), *(writer.rules.problems() if writer.rules is not None else ())]
         self.unreached = {problem: value for problem, value in found if value is not None}
 
     def as_dict(self) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def in_memory(model: nn.Module, spec: Any, given: Mapping[str, Any] | None = Non
     finally:
         run.events.stop()
         engine.hear(engine.clock.epoch_ends)
-        engine.writer.sinks.close()
+        if engine.writer.sinks is not None:
+            engine.writer.sinks.close()
         engine.live.remove()
         clean_copies.stop()
         run.found = Look(MemorySource(files.ended, 0), None, None)

@@ -1,15 +1,23 @@
-"""The loss scale of the running backward, stored with each gradient that it scales."""
+"""Loss scales: those of GradScalers are stored with the gradients that they scale, those of other libraries are reported as unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 
+from probes.component import Transform
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.capture.tracing import runs_eagerly
-from probes.tensors import graph_task
+from probes.tensors import graph_task, leaves
+
+SCALED = ("abs", "cast", "einops", "norm", "project", "quantile", "reduce", "sample", "select", "topk")  # with few exceptions
+UNSCALED = {"order": ("l0",), "keep": ("indices",), "reduction": ("prod",), "op": ("any", "all")}  # those
+OTHERS = ("deepspeed", "apex", "colossalai", "fairscale", "megatron")  # libraries that may scale the loss by code of their own
 
 MakeScaleRecorder = Callable[[str], Recorder]
 
@@ -36,15 +44,19 @@ class LossScales:
         self._recorders: dict[str, Recorder] = {}
         self._stored: set[tuple[str, StepState, int]] = set()
 
-    def watch(self, loss: Tensor, scale: Tensor) -> None:
-        """Observe the backward of a scaled loss.
+    def watch(self, scaler: GradScaler, losses: Any) -> None:
+        """Observe the backward of each loss that a scaler has scaled.
 
         Args:
-            loss: any shape, as the program gets it from its scaler.
-            scale: (), on any device; not written to any more.
+            scaler: the scaler.
+            losses: what it returned: a tensor, or several in a container.
         """
-        if loss.grad_fn is not None:
-            loss.register_hook(_BackwardBegins(self, scale))  # type: ignore[no-untyped-call]  # untyped in torch
+        if scaler._scale is None:
+            return
+        scale = scaler._scale.detach().clone()  # a scaler updates its own in place
+        for _, loss in leaves(losses, "loss"):
+            if loss.grad_fn is not None:
+                loss.register_hook(_BackwardBegins(self, scale))  # type: ignore[no-untyped-call]  # untyped in torch
 
     def begin(self, scale: Tensor) -> None:
         """The backward of a scaled loss begins."""
@@ -84,3 +96,23 @@ class _BackwardBegins:
     @runs_eagerly
     def __call__(self, grad: Tensor) -> None:
         self.scales.begin(self.scale)
+
+
+def scale_lines(scales: LossScales) -> Iterator[str]:
+    """Lines for the summary of a run that captures gradients."""
+    for probe, first in scales.first.items():
+        one, other = first.item(), scales.last[probe].item()
+        by = f"{one:g}" if one == other else f"{one:g} at first, {other:g} at last"
+        yield f"the gradients of `{probe}` are stored as the loss scale made them ({by}); `.unscaled()` divides by it"
+    for name in [one for one in OTHERS if one in sys.modules and not scales.first]:
+        yield f"`{name}` was imported: if it scales the loss, gradients are stored scaled, and the scale is not known"
+
+
+def nonlinear(transforms: Sequence[Transform]) -> list[str]:
+    """The kinds of transforms whose result does not scale with their input."""
+    return [transform.kind for transform in transforms if not _scales(transform)]
+
+
+def _scales(transform: Transform) -> bool:
+    options = transform.model_dump()
+    return transform.kind in SCALED and not any(options.get(name) in values for name, values in UNSCALED.items())

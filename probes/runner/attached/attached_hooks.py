@@ -11,7 +11,7 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import take_off
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
-from probes.hooks.capture.tap import LossListener, Tap
+from probes.hooks.capture.tap import Tap
 from probes.hooks.loop import LoopTap
 from probes.hooks.memory import MemoryTap
 from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap, end_recomputes
@@ -19,12 +19,11 @@ from probes.hooks.optimizer import OptimizerTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Plan, Tree
 from probes.plan.drift import added, is_outdated, node_of, renew
-from probes.runner.attached.due_hooks import DueHooks
-from probes.runner.attached.module_hooks import BEFORE, ModuleHooks
+from probes.runner.attached.module_hooks import BEFORE, DueHooks, ModuleHooks
 from probes.runner.attached.optimizer_steps import OptimizerSteps
 from probes.runner.attached.schedule import Schedule
 from probes.runner.attached.taps import Taps
-from probes.runner.triggers.trigger import TriggerWatch
+from probes.runner.failures import Failures
 
 APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps without a hook of a module, or that register hooks themselves
 
@@ -35,14 +34,9 @@ class Live:
     Attributes:
         trees: the module trees of the models as they were at the last epoch's begin or end.
         taps: one for each binding, in the plan's order.
-        armed: tensor hooks that the open step armed.
-        scales: loss scales of gradients.
+        triggers, armed, scales, given, compared, numbers: the parts that the spec asks for, as in `Taps`; None if it does not.
         editors: probe -> target -> its editor.
-        given: the tensors that the program gives to edits.
-        compared: what is compared with second tensors; None if nothing is.
-        numbers: conditions on numbers of other series or of the loop; None without any.
-        optimized: what optimizers do to parameters, for the taps on it.
-        watch: what waits for a trigger.
+        optimized: what optimizers do to parameters, for the taps on it; None without such taps.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
             Where something is compiled all hooks on modules stay: a graph notices that a hook was removed, but not a new one.
@@ -54,20 +48,21 @@ class Live:
         counted: the modules whose calls are counted, by id: those that carry a hook.
     """
 
-    def __init__(self, plan: Plan, moment: RunState, schedule: Schedule, on_loss: LossListener) -> None:
+    def __init__(self, plan: Plan, moment: RunState, schedule: Schedule, failures: Failures) -> None:
         self.plan = plan
         self.moment = moment
         self.schedule = schedule
         self.trees: dict[str, Tree] = dict(plan.trees)
-        self.watch = TriggerWatch(plan, moment, self.trees)
-        made = Taps(plan, moment, schedule, self.trees, self.watch, on_loss)
-        self.taps, self.grads, self.armed, self.scales, self.editors = made.taps, made.grads, made.armed, made.scales, made.editors
+        made = Taps(plan, moment, schedule, self.trees, failures)
+        self.taps, self.grads, self.editors = made.taps, made.grads, made.editors
+        self.triggers, self.armed, self.scales = made.triggers, made.armed, made.scales
         self.given, self.compared, self.numbers = made.given, made.compared, made.numbers
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]
-        self.optimized = OptimizerSteps([tap for tap in self.taps if isinstance(tap, OptimizerTap)])
-        self.by_optimizer = [*self.finals, *self.optimized.taps]
+        optimizer_taps = [tap for tap in self.taps if isinstance(tap, OptimizerTap)]
+        self.optimized = OptimizerSteps(optimizer_taps) if optimizer_taps else None
+        self.by_optimizer = [*self.finals, *optimizer_taps]
         self.loops = [(binding, tap) for binding, tap in self._bound() if isinstance(tap, LoopTap)]
         self.handles: list[Any] = []
         self.passing: list[Any] = []
@@ -173,20 +168,12 @@ class Live:
             elif binding.index not in self.stood and not isinstance(tap, APART):
                 chosen.append((binding, tap))
         self.passing = self.module_hooks.register(chosen)
-        self._let_rest()
+        self.due_hooks = [] if self.compiled or compiled.is_expected() else self.module_hooks.by_gate(self.passing)
         wanted = [(one, tap) for one, tap in bound if one.when_covers(epoch, self.moment.rank) and one.index not in self.stood]
         self.handles += self.module_hooks.register_operations(
             [(one, tap) for one, tap in wanted if isinstance(tap, OperationTap) and node_of(self.trees, one)]
         )
         self._count()
-
-    def _let_rest(self) -> None:
-        """Take the hooks of the epoch off their modules in steps that are not due, unless something is compiled."""
-        groups: dict[Gate, DueHooks] = {}
-        if not (self.compiled or compiled.is_expected()):
-            for hook, handle in zip(self.hooks[len(self.hooks) - len(self.passing) :], self.passing, strict=True):
-                groups.setdefault(hook.gate, DueHooks(hook.gate)).add(handle)
-        self.due_hooks = list(groups.values())
 
     def follow(self) -> None:
         """Put the hooks that are due in the open step on their modules, and take the others off."""
@@ -258,7 +245,8 @@ class Live:
 
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""
-        self.armed.settle()
+        if self.armed is not None:
+            self.armed.settle()
         self._end_hooks()
 
     def _end_hooks(self) -> None:
@@ -288,8 +276,10 @@ class Live:
     def remove(self) -> None:
         """Take every hook off the model."""
         self.rest()
-        self.optimized.clear()
-        end_recomputes()
+        if self.optimized is not None:
+            self.optimized.clear()
+        if self.call_kind is CallWithOperations:
+            end_recomputes()
         self._unhook()
         for tree in self.trees.values():
             for module in tree.model.modules():
@@ -306,7 +296,7 @@ class Live:
         Returns:
             The bindings that lack their value in it, each with the reason.
         """
-        if self.armed.views or self.armed.handles:
+        if self.armed is not None and (self.armed.views or self.armed.handles):
             self.armed.settle()
         if self.moment.pinned is not None:
             self.arrive()
@@ -330,7 +320,8 @@ class Live:
                         lacking.append((tap, reason))
         for stepped in self.by_optimizer:
             stepped.end_step()
-        self.scales.end_step()
+        if self.scales is not None:
+            self.scales.end_step()
         return [(self.plan.bindings[self.taps.index(tap)], reason) for tap, reason in lacking]
 
     def _absence(self, tap: Tap) -> str:

@@ -1,9 +1,9 @@
-"""Makes the hooks on modules, one for each module and side of its call, and registers them."""
+"""The hooks on modules, one for each module and side of its call: registered, and taken off in steps in which no probe of theirs is due."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from probes.hooks.capture import compiled
@@ -16,6 +16,7 @@ from probes.hooks.pre_forward import PreForwardHook
 from probes.plan import Binding, Node, Tree
 from probes.runner.attached.schedule import Schedule
 
+Hooks = OrderedDict[int, Callable[..., Any]]
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots for which a pre-forward hook is registered
 
 
@@ -88,5 +89,56 @@ class ModuleHooks:
         self.hooks += [hook for _, hook in hooks]
         return [root.module.register_forward_hook(compiled.registered(hook.__call__)) for root, hook in hooks]
 
+    def by_gate(self, handles: Sequence[Any]) -> list[DueHooks]:
+        """The hooks that were registered last, by their gates; a step in which one is not due may take them off their modules.
+
+        Args:
+            handles: those of these hooks, as `register` returned them.
+        """
+        groups: dict[Gate, DueHooks] = {}
+        for hook, handle in zip(self.hooks[len(self.hooks) - len(handles) :], handles, strict=True):
+            groups.setdefault(hook.gate, DueHooks(hook.gate)).add(handle)
+        return list(groups.values())
+
     def _node(self, binding: Binding) -> Node:
         return self.trees[binding.model].nodes[binding.module]
+
+
+class DueHooks:
+    """The hooks that one gate takes off their modules and puts back.
+
+    A hook that has nothing to do costs as much as a call of a module without hooks, about two microseconds; to take it off and put
+    it back costs a fifth of that. Where a module has other hooks too there is nothing to gain, and ours stays.
+
+    Attributes:
+        gate: whether they have anything to do.
+        on: whether they are on their modules.
+    """
+
+    __slots__ = ("_places", "gate", "on")
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.on = True
+        self._places: list[tuple[Hooks, int, Callable[..., Any]]] = []
+
+    def add(self, handle: Any) -> None:
+        """Take over a hook that is on its module, by its handle."""
+        hooks = handle.hooks_dict_ref()
+        if type(hooks) is OrderedDict and len(hooks) == 1:
+            self._places.append((hooks, handle.id, hooks[handle.id]))
+
+    def take_off(self) -> None:
+        """Take the hooks off."""
+        self.on = False
+        for hooks, number, _ in self._places:
+            if len(hooks) == 1:
+                hooks.pop(number, None)
+
+    def put_back(self) -> None:
+        """Put the hooks back, each before those that others have registered meanwhile."""
+        self.on = True
+        for hooks, number, hook in self._places:
+            hooks[number] = hook
+            if len(hooks) > 1:
+                hooks.move_to_end(number, last=False)

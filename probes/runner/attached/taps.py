@@ -14,10 +14,10 @@ from probes.hooks.backward import ArmedHooks, GradTap
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
 from probes.hooks.capture.condition_check import ConditionCheck
-from probes.hooks.capture.loss_scale import LossScales
+from probes.hooks.capture.loss_scale import LossScales, nonlinear
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import RunState
-from probes.hooks.capture.tap import LossListener, Tap, ValueTap
+from probes.hooks.capture.tap import Tap, ValueTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.loop import LoopTap
 from probes.hooks.memory import MemoryMeter, MemoryTap
@@ -30,8 +30,8 @@ from probes.plan.checks.operations import named_function
 from probes.plan.edit_source import given_name
 from probes.runner.attached.given_tensors import GivenTensors
 from probes.runner.attached.schedule import Schedule, within
+from probes.runner.failures import Failures
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
-from probes.runner.watch.loss_scale_watch import nonlinear
 from probes.value_path import LOOP, OF_OPTIMIZER, PARAMETER_ROOTS, OperationName, ValuePath
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ class Taps:
         moment: the clock of the hooks.
         schedule: the gates.
         trees: the module trees of the models, by name.
-        watch: what waits for a trigger.
-        on_loss: called with each value that could not be captured.
+        failures: what goes wrong, such as a value that could not be captured.
 
     Attributes:
         taps: one for each binding, in the plan's order.
         grads: those that take gradients of values; those of operations are added when they are called.
-        armed: tensor hooks that the open step armed.
-        scales: loss scales of gradients.
+        triggers: what waits for a trigger; None without any.
+        armed: tensor hooks that the open step armed; None if no gradient is captured or edited.
+        scales: loss scales of gradients; None likewise.
         editors: probe -> target -> its editor.
-        given: the tensors that the program gives to edits.
+        given: the tensors that the program gives to edits; None without edits.
         compared: what is compared with second tensors; None if nothing is.
         numbers: conditions on numbers of other series or of the loop; None without any.
     """
@@ -67,21 +67,22 @@ class Taps:
         moment: RunState,
         schedule: Schedule,
         trees: Mapping[str, Tree],
-        watch: TriggerWatch,
-        on_loss: LossListener,
+        failures: Failures,
     ) -> None:
         self.plan = plan
         self.moment = moment
         self.schedule = schedule
         self.trees = trees
-        self.watch = watch
-        self.on_loss = on_loss
-        self.armed = ArmedHooks()
-        self.scales = LossScales(self._scale_recorder)
+        self.failures = failures
+        gradients = any(binding.root.startswith("grad") for binding in plan.bindings)
+        self.armed = ArmedHooks() if gradients else None
+        self.scales = LossScales(self._scale_recorder) if gradients else None
         self.editors: dict[str, dict[str, Editor]] = {}
-        self.given = GivenTensors(plan.bindings)
+        self.given = GivenTensors(plan.bindings) if any(binding.probe.edit is not None for binding in plan.bindings) else None
         self.compared = _second_tensors(plan)
-        self.numbers = _other_numbers(plan, watch)
+        waits = any(one.enabled and one.when.trigger is not None for one in plan.loaded.spec.probes.values())
+        self.triggers = TriggerWatch(plan, moment, trees, failures) if waits else None
+        self.numbers = _other_numbers(plan, self.triggers)
         self._meters: dict[Any, MemoryMeter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
@@ -97,7 +98,7 @@ class Taps:
             partial(self._recorder, binding),
             Account(),
             self.moment,
-            self.on_loss,
+            partial(self.failures.lost, binding),
         )
         tap.original = binding.probe.sees == "original"
         tap.masks = tuple(mask for one in binding.probe.transforms for mask in masks_of(one))
@@ -105,8 +106,7 @@ class Taps:
             operation = OperationName.parse(binding.op)
             tap.begin(operation, named_function(operation), partial(self._call_of, binding, tap))
             return tap
-        if isinstance(tap, GradTap):
-            tap.begin(self.armed)
+        self._arm(tap)
         if isinstance(tap, MemoryTap):
             tap.begin(self._node(binding).module, self._meter(binding))
         if isinstance(tap, TensorTap):
@@ -126,15 +126,20 @@ class Taps:
 
         def lost(_: Tap, leaf: str, error: Exception, reason: str, at: Any) -> None:
             named = leaf if leaf.startswith(operation.leaf(binding.root, number)) else operation.leaf(leaf, number)
-            self.on_loss(whole, named, error, reason, at)
+            self.failures.lost(binding, whole, named, error, reason, at)
 
         tap = _kind_of_value(binding)(binding.root, binding.keys, whole.gate, whole.within, make, whole.account, self.moment, lost)
         tap.original = whole.original
+        self._arm(tap)
         if isinstance(tap, GradTap):
-            tap.begin(self.armed)
             self.grads.append(tap)
         self._edit(binding, tap)
         return tap
+
+    def _arm(self, tap: Tap) -> None:
+        """Give a tap of gradients the list of armed hooks."""
+        if isinstance(tap, GradTap) and self.armed is not None:
+            tap.begin(self.armed)
 
     def _meter(self, binding: Binding) -> MemoryMeter:
         """The memory meter of the device of a model."""
@@ -143,7 +148,7 @@ class Taps:
 
     def _edit(self, binding: Binding, tap: Tap) -> None:
         """Give a tap of an edit its editor."""
-        if binding.probe.edit is None:
+        if binding.probe.edit is None or self.given is None:
             return
         where = f"probe `{binding.name}` on `{binding.target}`"
         name = given_name(binding.probe.edit)
@@ -169,8 +174,8 @@ class Taps:
         if compared is not None:
             transforms, dims = compared.later(binding), None
             known["against"] = str(binding.second)
-        if binding.probe.when.trigger is not None:
-            recorder: Recorder = TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
+        if self.triggers is not None and binding.probe.when.trigger is not None:
+            recorder: Recorder = TriggeredRecorder(self.triggers, binding, leaf, tap.account, transforms, dims, known)
         else:
             kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
             recorder = kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
@@ -192,8 +197,8 @@ class Taps:
         binding = next(binding for binding in self.plan.bindings if binding.name == probe)
         key = SeriesKey(probe, "", LOSS_SCALE, "train")
         attrs: dict[str, object] = {"nonlinear": " ".join(nonlinear(binding.probe.transforms))}
-        if binding.probe.when.trigger is not None:
-            recorder: Recorder = TriggeredRecorder(self.watch, binding, LOSS_SCALE, Account(), (), None, attrs)
+        if self.triggers is not None and binding.probe.when.trigger is not None:
+            recorder: Recorder = TriggeredRecorder(self.triggers, binding, LOSS_SCALE, Account(), (), None, attrs)
             recorder.key = key
         else:
             recorder = Recorder(key, self.moment, Account(), (), None, attrs)
@@ -213,7 +218,7 @@ def _second_tensors(plan: Plan) -> SecondTensors | None:
     return SecondTensors(plan.bindings)
 
 
-def _other_numbers(plan: Plan, watch: TriggerWatch) -> OtherNumbers | None:
+def _other_numbers(plan: Plan, watch: TriggerWatch | None) -> OtherNumbers | None:
     """The conditions on numbers of other series; None, without an import, for a spec without any."""
     used = {binding.name: binding.probe for binding in plan.bindings}
     where = {name: one.where for name, one in used.items() if one.where is not None and one.where.is_elsewhere}
@@ -224,7 +229,9 @@ def _other_numbers(plan: Plan, watch: TriggerWatch) -> OtherNumbers | None:
 
     found = OtherNumbers()
     found.filters = {name: OtherNumber(condition) for name, condition in where.items()}
-    found.triggers = {name: OtherNumber(condition, partial(watch.found_elsewhere, name)) for name, condition in triggers.items()}
+    found.triggers = {
+        name: OtherNumber(condition, partial(watch.found_elsewhere, name)) for name, condition in triggers.items() if watch is not None
+    }
     return found
 
 

@@ -15,6 +15,7 @@ from probes.clock import LOSS_SCALE, Clock, SeriesKey
 from probes.errors import Problem, Stopped
 from probes.module_glob import ModuleGlob
 from probes.plan import Plan
+from probes.runner.failures import Failures
 from probes.signature import DTYPES
 from probes.spec.rules import Rule
 
@@ -28,17 +29,13 @@ class RuleEvaluator:
 
     Args:
         plan: the plan; its spec has the rules.
-        say: reports a broken rule when it happens, for the first series of each.
-
-    Attributes:
-        stopped: what stops the training, once a rule says so.
+        failures: a broken rule is reported when it happens, for the first series of each; one that says so stops the training.
     """
 
-    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, failures: Failures) -> None:
         self.plan = plan
-        self.say = say
+        self.failures = failures
         self.rules = plan.loaded.spec.rules
-        self.stopped: Stopped | None = None
         self._evaluated: dict[tuple[SeriesKey, tuple[int, ...]], list[EvaluatedNumbers]] = {}
         self._too_large: dict[str, str] = {}
         self._reported: set[str] = set()
@@ -96,9 +93,9 @@ class RuleEvaluator:
         text = f"rule `{one.name}` ({one.rule}) is broken: {verdict}"
         if one.name not in self._reported:
             self._reported.add(one.name)
-            self.say(text)
-        if one.rule.then == "stop" and self.stopped is None:
-            self.stopped = Stopped(f"{text}; stopped by the rule", by="a rule")
+            self.failures.say(text)
+        if one.rule.then == "stop" and self.failures.halt is None:
+            self.failures.halt = Stopped(f"{text}; stopped by the rule", by="a rule")
 
     @property
     def verdicts(self) -> list[RuleVerdict]:

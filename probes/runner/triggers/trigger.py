@@ -20,6 +20,7 @@ from probes.hooks.capture.run_state import CaptureClock, CaptureWriter, RunState
 from probes.hooks.capture.shard import WHOLE
 from probes.plan import Binding, Plan, Tree
 from probes.printable import counted
+from probes.runner.failures import Failures
 from probes.runner.triggers.event import ThresholdEvent, TriggerEvent
 from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.triggers.nonfinite_source import SourceWatch, bad_tensors
@@ -48,6 +49,7 @@ class TriggerWatch:
         plan: the plan; its probes name their triggers.
         moment: the run's clock.
         trees: the module trees as they are now.
+        failures: where an event that stops the training is put.
 
     Attributes:
         buffer: the captures that wait.
@@ -57,11 +59,11 @@ class TriggerWatch:
         dismissed: gradients in steps that a GradScaler skipped.
         events: the values that fired the triggers, and what was written.
         quiet: whether no value of the last step would fire; the triggers fire in the first step after it that has one.
-        error: what stops training: the event of a trigger, or a rule that is broken.
         scaled: whether a GradScaler has scaled a loss, so gradients may be scaled.
     """
 
-    def __init__(self, plan: Plan, moment: RunState, trees: Mapping[str, Tree]) -> None:
+    def __init__(self, plan: Plan, moment: RunState, trees: Mapping[str, Tree], failures: Failures) -> None:
+        self.failures = failures
         self.plan = plan
         self.trees = trees
         self.moment = moment
@@ -78,22 +80,20 @@ class TriggerWatch:
         self.events: list[tuple[TriggerEvent, dict[str, int]]] = []
         self.quiet = True
         self.looked = False
-        self.error: Stopped | None = None
         self._step: Any = None
         self._reported = 0
 
-    def start(self, before_optimizer: Callable[..., None]) -> None:
+    def listen(self, before_optimizer: Callable[..., None]) -> None:
         """Observe the optimizers, and the scalers if a gradient may fire a trigger.
 
         Args:
             before_optimizer: called before the step of any optimizer.
         """
-        if self.triggers:
-            self._step = register_optimizer_step_pre_hook(before_optimizer)
+        self._step = register_optimizer_step_pre_hook(before_optimizer)
         if any(binding.name in self.triggers and _is_gradient(binding) for binding in self.plan.bindings):
             scaler_watch.add(self)
 
-    def stop(self) -> None:
+    def leave(self) -> None:
         """Stop observing."""
         scaler_watch.remove(self)
         if self._step is not None:
@@ -192,17 +192,8 @@ class TriggerWatch:
 
     @property
     def halts(self) -> bool:
-        """Whether training has to stop."""
-        return self.error is not None or (self.found is not None and self.quiet and self.found.then == "stop")
-
-    def raise_stopped(self) -> None:
-        """Raise the event that stops training.
-
-        Raises:
-            Stopped: a trigger or a rule stops it.
-        """
-        if self.error is not None:
-            raise self.error
+        """Whether the open step has an event that stops the training."""
+        return self.found is not None and self.quiet and self.found.then == "stop"
 
     def end_step(self, writer: CaptureWriter | None, phase: str, step: int, keep: bool) -> bool:
         """Write the waiting captures if the step had an event.
@@ -226,7 +217,7 @@ class TriggerWatch:
             written = self.buffer.write_out(writer, phase, step) if writer is not None else {}
             self.events.append((found, written))
             if found.then == "stop":
-                self.error = self.error or Stopped(f"{found}; stopped by the trigger of probe `{found.probe}`")
+                self.failures.halt = self.failures.halt or Stopped(f"{found}; stopped by the trigger of probe `{found.probe}`")
         self.buffer.end_step(keep or fires, age=self.suspect is None)
         return bool(written)
 
@@ -248,7 +239,7 @@ class TriggerWatch:
             )
         if self.suspect is not None:
             lines.append(f"undecided, because no `GradScaler.update()` followed: {self.suspect}")
-        if self.triggers and not lines:
+        if not lines:
             kinds = {trigger.kind for trigger in self.triggers.values()}
             lines.append("no trigger fired: every value that was checked is " + " and ".join(NO_EVENT[kind] for kind in sorted(kinds)))
         return lines

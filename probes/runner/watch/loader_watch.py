@@ -22,8 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
 from probes.provenance.loaders import SeenLoaders
-from probes.runner.watch.fetched_passes import FetchedPasses
-from probes.runner.watch.watched_pass import LoaderListener, WatchedPass
+from probes.runner.watch.watched_pass import FetchedPasses, LoaderListener, WatchedPass
 
 Call = Callable[..., Any]
 
@@ -39,7 +38,7 @@ class LoaderWatch:
 
     Attributes:
         thread: the thread of the loop.
-        fetched: the passes of the loop whose batches another thread fetches.
+        fetched: the passes of the loop whose batches another thread fetches; None while each thread fetches its own.
         seen: what the loaders draw from.
     """
 
@@ -59,7 +58,7 @@ class LoaderWatch:
         self._trained = False
         self._numbers = count(1)
         self.thread = 0
-        self.fetched = FetchedPasses()
+        self.fetched: FetchedPasses | None = None
 
     def add(self, listener: LoaderListener) -> None:
         """Begin to listen; passes that began before are reported again."""
@@ -69,7 +68,7 @@ class LoaderWatch:
         if not self._is_under_way():  # a thread that copies the model and calls the copy takes no pass from the loop
             self.thread = get_ident()
         self.listeners = (*self.listeners, listener)
-        for watched in (*self.fetched.passes, *self._known()):
+        for watched in (*(self.fetched.passes if self.fetched is not None else ()), *self._known()):
             self._report_again(watched, (listener,))
 
     def follow(self) -> None:
@@ -92,7 +91,8 @@ class LoaderWatch:
     def optimizer_stepped(self) -> None:
         """An optimizer has stepped the model in this thread."""
         self._trained = self._trained or get_ident() == self.thread
-        self.fetched.due = True
+        if self.fetched is not None:
+            self.fetched.due = True
 
     def _known(self) -> list[WatchedPass]:
         """The passes of the loop's thread that are not over, in the order of their last pulls."""
@@ -118,7 +118,8 @@ class LoaderWatch:
 
     def remove(self, listener: LoaderListener) -> None:
         """Stop listening; a method that the program has replaced since stays the program's."""
-        self.fetched.end(listener)
+        if self.fetched is not None:
+            self.fetched.end(listener)
         self.listeners = tuple(one for one in self.listeners if one is not listener)
         if self.listeners:
             return
@@ -130,7 +131,7 @@ class LoaderWatch:
             del DataLoader.__init_subclass__
         self.seen = SeenLoaders()
         self._streams.clear()
-        self.fetched.passes.clear()
+        self.fetched = None
         self._passes.clear()
         self._outer.clear()
         self._loaders.clear()
@@ -238,6 +239,7 @@ class LoaderWatch:
             watched = self._outer_of(watched)
             if watched.thread != get_ident():
                 if watched.thread == self.thread:
+                    self.fetched = self.fetched or FetchedPasses()
                     self.fetched.passes.append(watched)
                 watched.thread, watched.reported = get_ident(), False
             try:
@@ -280,7 +282,7 @@ class LoaderWatch:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
             self._unserved = [one for one in self._unserved if one is not watched]
-            if self.fetched.lose(watched):
+            if self.fetched is not None and self.fetched.lose(watched):
                 return
             if watched.over:
                 self.gone.append(("pass_exhausted", watched.key))

@@ -127,6 +127,8 @@ class LoopValues:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped: the numbers of its parameter groups, such as learning rates, are logged by their names."""
+        if not self.moment.open:
+            return
         for model in {binding.model for binding, _ in self.taps} if self.taps else self.trees:
             if self._owns(optimizer, model):
                 self._log_groups(optimizer, model)

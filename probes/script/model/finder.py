@@ -16,9 +16,9 @@ from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import breaks_graph, is_traced, is_transformed
 from probes.plan.tree import innermost
+from probes.runner.program_frames import is_part_of_a_step
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.loader_watch import loader_watch
-from probes.runner.watch.nested_step import is_part_of_a_step
 from probes.script.model.call_place import call_place, is_being_built
 from probes.script.model.census import CalledModel, ModelCensus, described
 from probes.script.model.choice import Candidate, ModelChoice

@@ -14,7 +14,7 @@ from torch.amp import GradScaler
 
 import probes
 from probes.errors import UsageError
-from probes.runner.watch.loss_scale_watch import OTHERS
+from probes.hooks.capture.loss_scale import OTHERS
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 PROBES = {

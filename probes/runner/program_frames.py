@@ -1,4 +1,4 @@
-"""Whether a loop over a generator was left normally, or by an exception."""
+"""What the frames of the program show: whether the code that entered a run still runs, how a loop was left, what step is in another."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import gc
 import inspect
 import opcode
 import sys
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from types import CodeType, FrameType, TracebackType
+
+from torch.optim import Optimizer
 
 from probes.hooks.capture.tracing import runs_eagerly
+
+EntryFrame = tuple[int, CodeType]
+"""The identity of a frame; the frame itself would keep its variables alive."""
 
 RAISES = ("RAISE_VARARGS", "RERAISE")
 """Instructions that end by an exception and by nothing else; one that is raised again gets no further traceback."""
@@ -18,6 +24,32 @@ RELEASES = ("POP_TOP", "POP_ITER", "POP_EXCEPT", "END_FOR", "STORE_FAST", "STORE
 
 YIELDS = ("YIELD_VALUE", "YIELD_FROM", "RESUME", "SEND")
 """Instructions at which a generator waits, and at which it gets the GeneratorExit of its closing."""
+
+
+# The frame that entered a run; that of a failed notebook cell does not execute any more
+
+
+def entered_from(frame: FrameType, file: str) -> EntryFrame | None:
+    """The innermost frame around `frame` whose code is not in `file`."""
+    return next((_identity(one) for one in _outwards(frame) if one.f_code.co_filename != file), None)
+
+
+def still_executes(entry: EntryFrame | None) -> bool:
+    """Whether a thread of the process executes the frame, or something that it has called."""
+    return any(_identity(one) == entry for top in sys._current_frames().values() for one in _outwards(top))
+
+
+def _identity(frame: FrameType) -> EntryFrame:
+    return id(frame), frame.f_code
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+# Loops over generators
 
 
 @runs_eagerly
@@ -61,3 +93,30 @@ def _waits(frame: FrameType) -> bool:
 
 def _instruction(frame: FrameType) -> str:
     return opcode.opname[frame.f_code.co_code[frame.f_lasti]]
+
+
+# Steps of optimizers
+
+
+def is_part_of_a_step(optimizer: Optimizer, frame: FrameType) -> bool:
+    """Whether a step of an optimizer runs within another one that changes its parameters.
+
+    PyTorch calls its hooks in each class whose `step` it has wrapped: a derived class that calls `super().step()` calls them twice for one
+    step, and so does an optimizer that steps others.
+
+    Args:
+        optimizer: the optimizer that steps.
+        frame: the frame of PyTorch that calls the hooks; those around it of the same code are of other steps.
+    """
+    around = frame.f_back
+    while around is not None:
+        if around.f_code is frame.f_code:
+            other = around.f_locals.get("self")
+            if other is optimizer or (isinstance(other, Optimizer) and not _held(other).isdisjoint(_held(optimizer))):
+                return True
+        around = around.f_back
+    return False
+
+
+def _held(optimizer: Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
