@@ -99,23 +99,3 @@ class OtherSeries(Comparing):
 def keys_of(leaf: str) -> str:
     """The keys of a leaf after its root, without the target that it is compared with."""
     return leaf.partition(".vs.")[0].partition(".")[2]
-
-
-class Comparisons:
-    """The comparisons that are informed of the ends of steps: those with other steps and series.
-
-    Attributes:
-        all: the comparisons.
-        shared: the values that are shared, by the index of their binding.
-    """
-
-    def __init__(self) -> None:
-        self.all: list[Comparing] = []
-        self.shared: dict[int, SharedValues] = {}
-
-    def end_step(self, step: StepState, *, keep: bool) -> None:
-        """A step is over, and its captures are about to be committed or dropped."""
-        for one in self.all:
-            one.end_step(step, keep=keep)
-        for shared in self.shared.values():
-            shared.given.pop(step, None)

@@ -6,22 +6,28 @@ from collections.abc import Sequence
 
 from probes.component import Accumulation, TensorComparison, Transform
 from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import StepState
 from probes.hooks.comparison.comparing import Comparing
 from probes.hooks.comparison.other_run import OtherRun
-from probes.hooks.comparison.other_series import Comparisons, OtherSeries, SharedValues
+from probes.hooks.comparison.other_series import OtherSeries, SharedValues
 from probes.hooks.comparison.other_step import OtherStep
 from probes.plan import Binding
 
 
-class SecondTensors(Comparisons):
+class SecondTensors:
     """The comparisons of a run.
 
     Args:
         bindings: those of the plan.
+
+    Attributes:
+        all: the comparisons.
+        shared: the values that are shared, by the index of their binding.
     """
 
     def __init__(self, bindings: Sequence[Binding]) -> None:
-        super().__init__()
+        self.all: list[Comparing] = []
+        self.shared: dict[int, SharedValues] = {}
         wanted = {binding.second.series for binding in bindings if binding.second is not None and binding.second.series is not None}
         self.sources: dict[tuple[str, str, str], int] = {}
         for binding in bindings if wanted else ():
@@ -49,6 +55,13 @@ class SecondTensors(Comparisons):
         """Keep the values that the recorder of a binding is offered, if others are compared with them."""
         if index in self.shared:
             self.shared[index].share(recorder)
+
+    def end_step(self, step: StepState, *, keep: bool) -> None:
+        """A step is over, and its captures are about to be committed or dropped."""
+        for one in self.all:
+            one.end_step(step, keep=keep)
+        for shared in self.shared.values():
+            shared.given.pop(step, None)
 
     def _comparing(self, recorder: Recorder, binding: Binding) -> Comparing:
         second, dims, transforms = binding.second, binding.probe.dims, binding.probe.transforms

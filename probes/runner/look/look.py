@@ -16,7 +16,7 @@ from torch.nn import Module
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import RunError, UsageError
 from probes.hooks.capture.model_copies import clean_copies
-from probes.hooks.capture.run_state import OutermostCall
+from probes.hooks.capture.run_state import OutermostCall, RunState
 from probes.plan import Plan, resolve
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
@@ -24,7 +24,7 @@ from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
 from probes.run_directory.attempts import ListedFile
 from probes.run_directory.resume import PreviousAttempts
-from probes.runner.attached.aside import backward_aside, calls_aside
+from probes.runner.attached.schedule import Schedule
 from probes.runner.engine import Engine
 from probes.runner.failures import print_line
 from probes.runner.look.memory_files import MemoryFiles, MemorySource
@@ -245,3 +245,32 @@ def _due_at_once(loaded: LoadedSpec) -> LoadedSpec:
 def _due(probe: Probe) -> Probe:
     when = When.model_construct(phases=("train", "eval"), calls=probe.when.calls)
     return probe.model_copy(update={"when": when, "sinks": ()})
+
+
+@contextmanager
+def calls_aside(state: RunState) -> Iterator[None]:
+    """Exclude what this thread calls in the body from a run, also within an outermost call of it."""
+    thread = get_ident()
+    around = state.calls.pop(thread, None)
+    drawn = dict(around.drawn) if around is not None else {}
+    state.aside.add(thread)
+    try:
+        yield
+    finally:
+        state.aside.discard(thread)
+        if around is not None:
+            around.drawn = drawn
+            state.calls[thread] = around
+
+
+@contextmanager
+def backward_aside(state: RunState, schedule: Schedule) -> Iterator[None]:
+    """Exclude the gradients of a backward in the body from a run: hooks on parameters do not know whose backward runs."""
+    due, is_open = schedule.opened, state.open
+    state.open = False
+    schedule.close()
+    try:
+        yield
+    finally:
+        schedule.open(due)
+        state.open = is_open
