@@ -38,7 +38,7 @@ class LoaderWatch:
 
     Attributes:
         thread: the thread of the loop.
-        fetched: the passes of the loop whose batches another thread fetches; None while each thread fetches its own.
+        fetched: the passes of the loop whose batches another thread fetches; None until one does.
         seen: what the loaders draw from.
     """
 
@@ -59,6 +59,7 @@ class LoaderWatch:
         self._numbers = count(1)
         self.thread = 0
         self.fetched: FetchedPasses | None = None
+        self._making = threading.Lock()
 
     def add(self, listener: LoaderListener) -> None:
         """Begin to listen; passes that began before are reported again."""
@@ -131,7 +132,8 @@ class LoaderWatch:
             del DataLoader.__init_subclass__
         self.seen = SeenLoaders()
         self._streams.clear()
-        self.fetched = None
+        if self.fetched is not None:
+            self.fetched.passes.clear()
         self._passes.clear()
         self._outer.clear()
         self._loaders.clear()
@@ -239,7 +241,8 @@ class LoaderWatch:
             watched = self._outer_of(watched)
             if watched.thread != get_ident():
                 if watched.thread == self.thread:
-                    self.fetched = self.fetched or FetchedPasses()
+                    with self._making:  # several threads may fetch
+                        self.fetched = self.fetched or FetchedPasses()
                     self.fetched.passes.append(watched)
                 watched.thread, watched.reported = get_ident(), False
             try:
