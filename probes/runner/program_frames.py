@@ -1,4 +1,4 @@
-"""What the frames of the program show: whether the code that entered a run still runs, how a loop was left, what step is in another."""
+"""Frames of the program: whether the code that entered a run still executes, how a loop was left, whether a step is within another."""
 
 from __future__ import annotations
 
