@@ -29,7 +29,7 @@ from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
-from probes.runner.watch.loop_values import LoopValues, labels_of
+from probes.runner.watch.loop_values import LoopValues
 
 NO_MODULES: frozenset[int] = frozenset()
 Observer = Callable[[Answer], None]
@@ -88,8 +88,7 @@ class Engine:
         self.live = Live(plan, self.moment, self.schedule, self.failures)
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
         self._call_kind = self.live.call_kind
-        self.logged = LoopValues(self.live.loops, self.live.trees, self.moment, self.clock, lambda text: self.failures.say(text))
-        self.logged.labels = labels_of(plan)
+        self.logged = LoopValues(self.live, self.moment, self.clock, self.failures)
         self.observers: list[Observer] = []
         self.epoch_listeners: list[Callable[[], None]] = []
         self.collect: Callable[[], None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,14 +13,14 @@ from torch.optim import Optimizer
 from probes.errors import UsageError
 from probes.hooks.capture.accumulator import LastClock
 from probes.hooks.capture.run_state import CaptureClock, RunState
-from probes.hooks.loop import LoopTap, as_tensors
-from probes.plan import Binding, Plan, Tree
+from probes.hooks.loop import as_tensors
+from probes.plan import Plan
+from probes.runner.attached.attached_hooks import Live
 from probes.runner.clock.open_steps import OpenStep
 from probes.runner.clock.run_clock import RunClock
+from probes.runner.failures import Failures
 
 LOSS = "loss"
-
-
 LOGGED = "loop."  # prefix of labels of samples that the program logs
 
 
@@ -40,32 +40,25 @@ class LoopValues:
     step of that phase, also if the step has ended and a step around it continues.
 
     Args:
-        taps: the bindings on values of the loop.
-        trees: the module trees of the models, by name.
+        live: has the bindings on values of the loop, and the module trees of the models.
         moment: the clock of the hooks.
         clock: the clock of the run.
-        say: reports a value that no probe captures.
+        failures: a value that no probe captures is reported there.
 
     Attributes:
+        taps: the bindings on values of the loop.
         held: what waits for the first call of its item.
         labels: the names of logged values that are used as labels of samples, or in conditions.
     """
 
-    def __init__(
-        self,
-        taps: Sequence[tuple[Binding, LoopTap]],
-        trees: Mapping[str, Tree],
-        moment: RunState,
-        clock: RunClock,
-        say: Callable[[str], None],
-    ) -> None:
-        self.taps = taps
-        self.trees = trees
+    def __init__(self, live: Live, moment: RunState, clock: RunClock, failures: Failures) -> None:
+        self.taps = live.loops
+        self.trees = live.trees
         self.moment = moment
         self.clock = clock
-        self.say = say
+        self.failures = failures
         self.held: list[tuple[OpenStep, str, Any]] = []
-        self.labels: frozenset[str] = frozenset()
+        self.labels = labels_of(live.plan)
         self._ended: dict[str, LastClock] = {}
         self._unasked: set[str] = set()
         self._numbered: dict[str, WeakKeyDictionary[Optimizer, int]] = {}
@@ -177,7 +170,9 @@ class LoopValues:
     def _report(self, name: str) -> None:
         if name not in self._unasked:
             self._unasked.add(name)
-            self.say(f"`{name}` was logged, and no probe captures it: add `loop.{name}` to the `values` of a probe without `modules`")
+            self.failures.say(
+                f"`{name}` was logged, and no probe captures it: add `loop.{name}` to the `values` of a probe without `modules`"
+            )
 
 
 def _is_number(value: Any) -> bool:
