@@ -24,6 +24,7 @@ SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
 _LATE = int(EntryFlag.LATE)
+_COMMIT = int(FrameFlag.COMMIT)  # a plain number: `&` of a flag is Python code, and costs a microsecond in each step
 _ENTRY_BYTES = ENTRY.size
 _pack_entry = ENTRY.pack_into
 
@@ -214,7 +215,7 @@ class Journal:
                 annex = {**(annex or {}), "phases": {str(number): phase}}
             late = self._late if self._late is not None and self._late.entries else None
             checked, rest = self._buffer.frame(step, number, global_step, canonical(annex) if annex else b"", late)
-            self._log.append(RecordKind.FRAME, checked, rest, FrameFlag.COMMIT, self._buffer, late)
+            self._log.append(RecordKind.FRAME, checked, rest, _COMMIT, self._buffer, late)
             self._phases[phase] = number
             if self._power:
                 self._log.sync()
