@@ -11,7 +11,7 @@ from errno import EIO
 from pathlib import Path
 from typing import Any
 
-from probes.capture_file.closing.remarks import has_remarks
+from probes.capture_file.closing import has_remarks
 from probes.capture_file.codecs import Compression
 from probes.capture_file.compressed_copy import copy_compressed
 from probes.capture_file.grouped import JournalSeries, group_by_series, steps_in_order

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from probes.capture_file.closing import rule_verdicts
-from probes.capture_file.closing.missing_values import in_words
+from probes.capture_file.closing import missing_in_words, verdicts_in_words
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
 from probes.commands.options.run_path import RUN_PATH
@@ -135,12 +134,12 @@ def _ranks(world: int) -> str:
 
 def _broken_rules(run: RunReader) -> list[str]:
     """Return a line per rule that was broken, and one per series."""
-    return [one_line(line) for line in rule_verdicts.in_words(run.verdicts, ranks=run.has_ranks)]
+    return [one_line(line) for line in verdicts_in_words(run.verdicts, ranks=run.has_ranks)]
 
 
 def _missing(run: RunReader) -> list[str]:
     """Return one line per probe, value and reason."""
-    return [one_line(f"missing: {line}") for line in in_words(run.missing)]
+    return [one_line(f"missing: {line}") for line in missing_in_words(run.missing)]
 
 
 def _epochs_text(epochs: Sequence[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from probes.capture_file.closing.missing_values import MissingValue, in_words
+from probes.capture_file.closing import MissingValue, missing_in_words
 from probes.capture_file.outline import stated
 from probes.digest import blake3_hex, canonical
 from probes.error_codes import PROOF
@@ -354,7 +354,7 @@ def _notes(found: FileVerification) -> Iterator[Finding]:
     known = {(key.probe, key.target, key.leaf, reason) for key, reason, _ in found.gaps}
     gaps = [MissingValue(key.probe, key.target, key.leaf, reason, count) for key, reason, count in found.gaps]
     rest = [one for one in found.missing if (one.probe, one.target, one.leaf, one.reason) not in known]
-    for line in in_words([*gaps, *rest]):
+    for line in missing_in_words([*gaps, *rest]):
         yield Finding("gaps", found.name, f"missing: {line}")
 
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probes.capture_file.closing.missing_values import MissingValue, missing_values
-from probes.capture_file.closing.remarks import has_remarks
+from probes.capture_file.closing import MissingValue, has_remarks, missing_values
 from probes.capture_file.hdf5_read import Hdf5Group
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps

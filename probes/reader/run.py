@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from probes.capture_file.closing.missing_values import MissingValue, missing_values
-from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
+from probes.capture_file.closing import MissingValue, RuleVerdict, missing_values, rule_verdicts
 from probes.capture_file.outline import SeriesOutline, joined
 from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey

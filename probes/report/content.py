@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.capture_file.closing import missing_values, rule_verdicts
+from probes.capture_file.closing import missing_in_words, verdicts_in_words
 from probes.clock import SeriesKey
 from probes.errors import ProbesError
 from probes.proof.finding import Verdict
@@ -108,8 +108,8 @@ def _fill(found: RunContent, run: RunReader, share: float, every_rank: bool) -> 
     found.captures = {one.key: len(one) for one in series}
     found.nbytes = sum(one.nbytes for every in series for one in every.by_dtype())
     found.events = run.events
-    found.rules = rule_verdicts.in_words(run.verdicts, ranks=run.has_ranks)
-    found.remarks += [*_states(found.state), *run.not_shown, *(f"missing: {line}" for line in missing_values.in_words(run.missing))]
+    found.rules = verdicts_in_words(run.verdicts, ranks=run.has_ranks)
+    found.remarks += [*_states(found.state), *run.not_shown, *(f"missing: {line}" for line in missing_in_words(run.missing))]
     if not series:
         found.remarks.append("The run has no captures.")
     try:

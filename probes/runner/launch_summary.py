@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from probes.capture_file.closing import rule_verdicts
-from probes.capture_file.closing.missing_values import MissingValue
+from probes.capture_file.closing import MissingValue, rule_verdicts, verdicts_in_words
 from probes.errors import Problem
 from probes.printable import aligned, counted
 from probes.run_directory.create import shown
@@ -70,10 +69,10 @@ class LaunchSummary:
         self.head = head_of(read_ledgers(directory))
         names = dict.fromkeys(row["probe"] for note in notes for row in note["rows"])
         self.rows = [_merged([[row for row in note["rows"] if row["probe"] == name] for note in notes]) for name in names]
-        self.verdicts = rule_verdicts.rule_verdicts(notes)
+        self.verdicts = rule_verdicts(notes)
         missing = [MissingValue(**{**one, "rank": rank}) for rank, note in enumerate(notes) for one in note["missing"]]
         said = _said([note["lines"] for note in notes])
-        self.lines = [*rule_verdicts.in_words(self.verdicts, ranks=True), *missing_lines(missing), *said, *_ended(notes)]
+        self.lines = [*verdicts_in_words(self.verdicts, ranks=True), *missing_lines(missing), *said, *_ended(notes)]
         self.problems = [*_of_all(notes, self._series())]
 
     def _series(self) -> set[tuple[str, str, str]]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from probes.capture_file.closing import rule_verdicts
-from probes.capture_file.closing.missing_values import MissingValue, in_words, missing_values
+from probes.capture_file.closing import MissingValue, missing_in_words, missing_values, verdicts_in_words
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.hooks.capture.loss_scale import scale_lines
@@ -141,7 +140,7 @@ class RunSummary:
         lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
-        lines += [] if of_launch else rule_verdicts.in_words(self.verdicts)
+        lines += [] if of_launch else verdicts_in_words(self.verdicts)
         lines += self.scales
         lines += [] if of_launch else missing_lines(self.missing)
         return [*lines, *self.loop]
@@ -149,7 +148,7 @@ class RunSummary:
 
 def missing_lines(missing: Iterable[MissingValue]) -> list[str]:
     """A line for each missing value whose reason needs more words than the table has."""
-    return [f"missing: {line}" for line in in_words(one for one in missing if one.first)]
+    return [f"missing: {line}" for line in missing_in_words(one for one in missing if one.first)]
 
 
 def _probes(plan: Plan) -> dict[str, list[int]]:
@@ -176,7 +175,7 @@ def _row(plan: Plan, counters: Accounts, name: str, added: Sequence[str]) -> Row
     for account in accounts:
         account.settle()
     silent = [index for index in indices if not any(epoch[index].written for epoch in counters.values())]
-    notes = in_words(_missing(plan, counters, indices), brief=True)
+    notes = missing_in_words(_missing(plan, counters, indices), brief=True)
     notes += list(dict.fromkeys(account.drift for account in accounts if account.drift))
     notes += [added_text(added)] if added else []
     notes += [f"{path} is opaque ({kind})" for path, kind in sorted({item for one in accounts for item in (one.opaque or {}).items()})]

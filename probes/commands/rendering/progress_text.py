@@ -7,7 +7,7 @@ from math import isfinite
 
 import click
 
-from probes.capture_file.closing import rule_verdicts
+from probes.capture_file.closing import verdicts_in_words
 from probes.commands.rendering.event_text import event_line
 from probes.commands.rendering.table import number, sparkline, table
 from probes.printable import counted, one_line
@@ -112,7 +112,7 @@ def _findings(progress: RunProgress) -> list[str]:
     kinds = (
         [f"cannot be read: {text}" for text in progress.problems],
         [f"event: {event_line(event, ranks=ranks)}" for event in progress.events],
-        rule_verdicts.in_words(progress.verdicts),
+        verdicts_in_words(progress.verdicts),
         [f"missing: {text}" for text in progress.missing],
     )
     lines = []

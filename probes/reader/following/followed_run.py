@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.capture_file.closing.missing_values import MissingValue, in_words
-from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
+from probes.capture_file.closing import MissingValue, RuleVerdict, missing_in_words, rule_verdicts
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_bytes
@@ -234,7 +233,7 @@ class FollowedRun:
         found.events = [*self._ended[0], *(event for event in self._events if _place(event) not in ended)]
         found.verdicts = self._ended[1]
         gaps = [MissingValue(probe, target, leaf, reason, count) for (probe, target, leaf, _, reason), count in self._gaps.items()]
-        found.missing = list(dict.fromkeys([*self._ended[2], *in_words(gaps)]))
+        found.missing = list(dict.fromkeys([*self._ended[2], *missing_in_words(gaps)]))
 
     def _ledger(self, path: Path) -> LedgerContents:
         """A ledger; read again only if it has changed."""
@@ -252,7 +251,7 @@ class FollowedRun:
         except (FileRefused, StorageError, OSError) as error:
             found.problems.append(str(error))
             return
-        self._ended = trigger_events(closings), rule_verdicts(closings), in_words(missing_of(closings))
+        self._ended = trigger_events(closings), rule_verdicts(closings), missing_in_words(missing_of(closings))
 
     def _fill(self) -> None:
         """Read the last numbers of some series from files that were sealed before the first look."""

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.closing.rule_verdicts import OutOfBounds, RuleVerdict, in_order
+from probes.capture_file.closing import OutOfBounds, RuleVerdict, verdicts_in_order
 from probes.capture_file.dtype_decode import bits_dtype, values
 from probes.clock import LOSS_SCALE, Clock, SeriesKey
 from probes.errors import Problem, Stopped
@@ -101,7 +101,7 @@ class RuleEvaluator:
     def verdicts(self) -> list[RuleVerdict]:
         """The verdicts so far: one for each series that broke a rule, the worst of each rule first."""
         broken = [one for each in self._evaluated.values() for one in each if one.ever.any()]
-        return in_order(sorted((one.verdict() for one in broken), key=lambda verdict: [*self.rules].index(verdict.rule)))
+        return verdicts_in_order(sorted((one.verdict() for one in broken), key=lambda verdict: [*self.rules].index(verdict.rule)))
 
     def problems(self) -> list[Problem]:
         """Reasons why the run fails: rules with `then: fail` that were broken, and rules that checked nothing."""

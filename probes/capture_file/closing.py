@@ -1,20 +1,125 @@
-"""The verdicts of the rules of a spec: as data in a file, and as text."""
+"""The closing record of a capture file, on the end of its epoch: missing values and verdicts of rules, as data and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
 from probes.printable import html_lines
 
-NAMED = 8  # limit of numbers that a line names
+BY_DESIGN = ("recompute", "filtered", "not reached", "no optimizer step")  # reasons that concern the program or the spec
+MOST_TARGETS = 3  # that a line names
+MOST_RANKS = 8  # the same
+MOST_NUMBERS = 8  # the same
+MOST_SERIES = 8  # that the lines of a rule name
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(("rule", "bounds", "then", "probe", "target", "leaf", "phase"), str),
     **dict.fromkeys(("rank", "broken", "judged"), int),
     **dict.fromkeys(("worst", "excess"), float),
 }
 """The fields of a verdict except its numbers, with the converter of each from plain data."""
+
+
+def has_remarks(closing: Mapping[str, Any]) -> bool:
+    """Whether a closing record has missing values, events of triggers or broken rules; otherwise a list need not open the file."""
+    trigger = closing.get("trigger")
+    events = trigger.get("events") if isinstance(trigger, Mapping) else None
+    return bool(missing_values(closing.get("accounts")) or closing.get("rules") or events)
+
+
+class MissingValue(NamedTuple):
+    """The missing captures of one value in one epoch, for one reason.
+
+    Attributes:
+        probe: name of the probe.
+        target: path of the module, parameter or buffer; empty for the root.
+        leaf: path of the value.
+        reason: from the closed list of the accounts.
+        times: how often.
+        first: what was found the first time, and when; empty if the reason says all.
+        rank: the process of a launch; None if there is one process.
+    """
+
+    probe: str
+    target: str
+    leaf: str
+    reason: str
+    times: int
+    first: str = ""
+    rank: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return self._asdict()
+
+
+def missing_values(accounts: object, without: Iterable[str] = BY_DESIGN, rank: int | None = None) -> list[MissingValue]:
+    """The missing values in the `accounts` of a closing record; empty if they cannot be read.
+
+    Args:
+        accounts: the counters of every binding, as plain data.
+        without: reasons that do not count.
+        rank: the process that says so, of several.
+    """
+    rows = accounts if isinstance(accounts, list) else []
+    found = (one for row in rows if isinstance(row, Mapping) for one in _missing(row))
+    return [one._replace(rank=rank) for one in found if one.reason not in without]
+
+
+def _missing(account: Mapping[str, Any]) -> Iterator[MissingValue]:
+    place = (str(account.get("probe", "")), str(account.get("target", "")))
+    known = set()
+    for leaf, reason, count, first in _rows(account.get("lost")):
+        known.add(reason)
+        yield MissingValue(*place, leaf, reason, count, first)
+    skipped = account.get("skipped")
+    for reason, count in skipped.items() if isinstance(skipped, Mapping) else ():
+        if reason not in known and isinstance(count, int):
+            yield MissingValue(*place, str(account.get("value", "")), str(reason), count)
+
+
+def _rows(lost: object) -> Iterator[tuple[str, str, int, str]]:
+    for row in lost if isinstance(lost, list) else ():
+        if isinstance(row, list) and len(row) == 4 and isinstance(row[2], int):
+            yield str(row[0]), str(row[1]), row[2], str(row[3])
+
+
+def missing_in_words(values: Iterable[MissingValue], *, brief: bool = False) -> list[str]:
+    """One line for each probe, value and reason, with the targets.
+
+    Args:
+        values: what is missing, perhaps of several epochs.
+        brief: leave out the name of the probe, and what was found.
+    """
+    groups: dict[tuple[str, str, str], list[MissingValue]] = {}
+    for one in values:
+        groups.setdefault((one.probe, one.leaf, one.reason), []).append(one)
+    if brief:
+        return [_line(leaf, reason, group) for (_, leaf, reason), group in groups.items()]
+    return [f"{probe}: {_line(leaf, reason, group)}{_detail(group)}" for (probe, leaf, reason), group in groups.items()]
+
+
+def _detail(group: list[MissingValue]) -> str:
+    first = next((one.first for one in group if one.first), "")
+    return f" ({first})" if first else ""
+
+
+def _line(leaf: str, reason: str, group: list[MissingValue]) -> str:
+    targets = list(dict.fromkeys(f"`{one.target}`" if one.target else "the model" for one in group))
+    more = f" and {len(targets) - MOST_TARGETS} more" if len(targets) > MOST_TARGETS else ""
+    count = sum(one.times for one in group)
+    times = "once" if count == 1 else f"{count} times"
+    return (
+        f"`{leaf}` of {', '.join(targets[:MOST_TARGETS])}{more}: {reason} {times}{_on({one.rank for one in group if one.rank is not None})}"
+    )
+
+
+def _on(ranks: Collection[int]) -> str:
+    """The ranks, if there are several."""
+    named = ", ".join(map(str, sorted(ranks)[:MOST_RANKS]))
+    more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""
+    return f" on {'rank' if len(ranks) == 1 else 'ranks'} {named}{more}" if ranks else ""
 
 
 class OutOfBounds(NamedTuple):
@@ -101,7 +206,7 @@ class RuleVerdict(NamedTuple):
         """
         first = self.since
         few = f"{self.broken} of {self.judged} numbers of " if self.judged > 1 else ""
-        names = [one.label for one in self.numbers[:NAMED] if one.label]
+        names = [one.label for one in self.numbers[:MOST_NUMBERS] if one.label]
         more = f" and {self.broken - len(names)} more" if self.broken > len(names) else ""
         named = f" ({', '.join(names)}{more})" if names and self.judged > 1 else ""
         rank = f" of rank {self.rank}" if with_rank else ""
@@ -130,20 +235,20 @@ def rule_verdicts(closings: Iterable[object]) -> list[RuleVerdict]:
     for closing in closings:
         rows = closing.get("rules") if isinstance(closing, Mapping) else None
         for row in rows if isinstance(rows, list) else ():
-            verdict = _of(row)
+            verdict = _verdict(row)
             if verdict is not None:
                 found[(verdict[0], *verdict[3:8], verdict.judged, verdict.since[:3])] = verdict
-    return in_order(found.values())
+    return verdicts_in_order(found.values())
 
 
-def in_order(verdicts: Iterable[RuleVerdict]) -> list[RuleVerdict]:
+def verdicts_in_order(verdicts: Iterable[RuleVerdict]) -> list[RuleVerdict]:
     """Verdicts by rule in the order of the rules; series are sorted by their excess, the largest first."""
     listed = list(verdicts)
     rules = list(dict.fromkeys(one.rule for one in listed))
     return sorted(listed, key=lambda one: (rules.index(one.rule), -one.excess))
 
 
-def in_words(verdicts: Sequence[RuleVerdict], most: int = NAMED, ranks: bool = False) -> list[str]:
+def verdicts_in_words(verdicts: Sequence[RuleVerdict], most: int = MOST_SERIES, ranks: bool = False) -> list[str]:
     """A line for each rule that was broken, and below it a line for each series, the worst first.
 
     Args:
@@ -167,7 +272,7 @@ def _plain(number: float) -> float | str:
     return number if isfinite(number) else str(number)
 
 
-def _of(row: object) -> RuleVerdict | None:
+def _verdict(row: object) -> RuleVerdict | None:
     """A verdict from plain data; None if it cannot be read."""
     try:
         data = dict(row)  # type: ignore[call-overload]  # it comes out of a file, and may be anything
