@@ -74,15 +74,15 @@ class Compression:
         return properties
 
 
-def compression(name: str) -> Compression | None:
-    """The compression with the name in a spec; None for `none`.
+def compression(name: str) -> Compression:
+    """The compression with the name in a spec, other than `none`.
 
     Raises:
         UsageError: no such compression.
         MissingExtra: its package is not installed.
     """
     if name not in _MAKERS:
-        raise UsageError(f'"{name}" is not a known compression; known: {", ".join(_MAKERS)}')
+        raise UsageError(f'"{name}" is not a known compression; known: {", ".join(("none", *_MAKERS))}')
     return _MAKERS[name]()
 
 
@@ -108,8 +108,7 @@ def _blosc2_compression() -> Compression:
     return Compression(((BLOSC2, (2, 0, 0, 0)),), encode)
 
 
-_MAKERS: dict[str, Callable[[], Compression | None]] = {
-    "none": lambda: None,
+_MAKERS: dict[str, Callable[[], Compression]] = {
     "gzip": _gzip_compression,
     "zstd": _zstd_compression,
     "blosc2": _blosc2_compression,

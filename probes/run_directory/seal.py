@@ -77,7 +77,7 @@ class JournalSealer:
         began = perf_counter()
         wanted = {"compression": "none", "spare": False, "unproven": "exclude", **(options or {})}
         stem = parse_stem(name)
-        how = compression(str(wanted["compression"]))
+        how = None if wanted["compression"] == "none" else compression(str(wanted["compression"]))
         journal = self.directory / name
         with held(journal) as is_there:
             ledger = self._ledger(stem)
