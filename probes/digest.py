@@ -1,9 +1,10 @@
-"""Hashed data: canonical JSON, blocks of captures, series digests and the two roots."""
+"""Hashed data: canonical JSON, blocks of captures, series digests and the roots of a file and of its epoch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
@@ -22,9 +23,12 @@ ALGORITHM = "blake3"
 PROOF: Proof = "proof.v2"
 NOT_IN_IDENTITY = ("sinks", "rules", "limits", "durability", "on_error", "tolerance")
 BLOCK_BYTES = 64 * 1024
+HEX = 64  # digits of a digest as text
+FILE_ROOT = "file_root"  # the dataset that holds the digest of the rest of its file
 EPOCH_ROOT_FIELDS = ("captures_root", "spec", "structure", "weights", "code", "environment", "counts", "complete")
 
 _READ_BYTES = 1 << 20
+_PIECE_BYTES = 4 << 20
 _TEXT = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -228,6 +232,11 @@ def captures_root(series: Iterable[tuple[SeriesKey, str, str]], gaps: Iterable[t
     return blake3_hex(canonical({"series": rows, "gaps": lacking}))
 
 
+def root_of_segments(roots: Iterable[str]) -> str:
+    """The captures root of an epoch in segments: the digest of the list of theirs."""
+    return blake3_hex(canonical({"segments": list(roots)}))
+
+
 def epoch_root(facts: Mapping[str, Any]) -> str:
     """The digest of the captures together with their origin.
 
@@ -238,3 +247,53 @@ def epoch_root(facts: Mapping[str, Any]) -> str:
         64 hex digits.
     """
     return blake3_hex(canonical({name: facts.get(name) for name in EPOCH_ROOT_FIELDS}))
+
+
+def root_of_epoch(manifest: Mapping[str, Any], closing: Mapping[str, Any], captures_root: str, captures: int, complete: bool) -> str:
+    """The epoch root of a file.
+
+    Args:
+        manifest: the run's manifest; its `identity` gives spec, structure, weights, code and environment.
+        closing: what the epoch's end said; its `weights` go before those of the manifest, its `steps` are counted.
+        captures_root: digest of everything captured.
+        captures: how many captures the file holds.
+        complete: whether the epoch is complete.
+
+    Returns:
+        64 hex digits.
+    """
+    facts = dict(manifest.get("identity") or {})
+    if closing.get("weights"):
+        facts["weights"] = closing["weights"]
+    counts = {"captures": captures, "steps": closing.get("steps")}
+    return epoch_root({**facts, "captures_root": captures_root, "counts": counts, "complete": complete})
+
+
+def file_root(descriptor: int, without: Iterable[range]) -> str:
+    """BLAKE3 of the bytes of an open file, without some places; read in pieces, so that it may be larger than memory.
+
+    Payloads are covered by the captures root, which is among the bytes that are hashed here; so is the rest of the file: metadata of HDF5,
+    attributes, texts, clocks, sample ids, gaps between objects.
+
+    Args:
+        descriptor: the file.
+        without: the payloads of every series that is stored in one piece, and the place of this digest itself; in any order.
+
+    Returns:
+        64 hex digits.
+    """
+    hasher = blake3()
+    for piece in _rest(os.fstat(descriptor).st_size, without):
+        for at in range(piece.start, piece.stop, _PIECE_BYTES):
+            hasher.update(os.pread(descriptor, min(_PIECE_BYTES, piece.stop - at), at))
+    return hasher.hexdigest()
+
+
+def _rest(size: int, without: Iterable[range]) -> Iterator[range]:
+    """The places of a file of so many bytes that are not among the given ones, ascending."""
+    at = 0
+    for place in sorted(without, key=lambda place: (place.start, place.stop)):
+        if place.start > at:
+            yield range(at, place.start)
+        at = max(at, place.stop)
+    yield range(at, size)

@@ -13,8 +13,7 @@ import numpy as np
 from probes.capture_file import hdf5_write
 from probes.capture_file.codecs import Compression
 from probes.capture_file.grouped import JournalSeries
-from probes.capture_file.roots import FILE_ROOT, HEX
-from probes.digest import blake3_hex, blocks, canonical, canonical_v2
+from probes.digest import FILE_ROOT, HEX, blake3_hex, blocks, canonical, canonical_v2
 from probes.signature import DTYPES
 
 FORMAT = "capture-file.v1"

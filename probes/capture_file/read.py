@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.hdf5_read import Hdf5Group, open_file
 from probes.capture_file.hdf5_storage import StoredArray
-from probes.capture_file.roots import FILE_ROOT, file_root
 from probes.capture_file.series_name import SeriesAddress, escape, parse_group
 from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, StepColumn, StepIds, Variants, sizes, uniform
 from probes.clock import SeriesKey
+from probes.digest import FILE_ROOT, file_root
 from probes.errors import FileRefused
 from probes.plain_file import plain_json
 from probes.signature import DTYPES, Coord

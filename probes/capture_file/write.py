@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ from probes.capture_file.grouped import JournalSeries, group_by_series, steps_in
 from probes.capture_file.layout import FORMAT, Layout, PlacedSeries
 from probes.capture_file.outline import SeriesOutline, outline_of_journal
 from probes.capture_file.payload_copy import copy_payloads, write_all
-from probes.capture_file.roots import Gap, file_root, gaps_text, merge_gaps, root_of_epoch
 from probes.capture_file.series_name import escape
-from probes.digest import ALGORITHM, PROOF, Buffer, canonical, captures_root, series_hex, shape_row
+from probes.clock import SeriesKey
+from probes.digest import ALGORITHM, PROOF, Buffer, canonical, captures_root, file_root, root_of_epoch, series_hex, shape_row
 from probes.journal.scan import Scan
 
 OnProgress = Callable[[str], None]
+Gap = tuple[SeriesKey, str, int]
 
 
 def ignore_progress(point: str) -> None:
@@ -157,7 +159,12 @@ def _closing(scan: Scan) -> dict[str, Any]:
 
 
 def _gaps(scan: Scan) -> list[Gap]:
-    return merge_gaps(row for _, annex in scan.annexes for row in annex.get("gaps", ()))
+    """The gaps of the epoch, sorted, one for each series and reason, as its steps reported them."""
+    counts: Counter[tuple[SeriesKey, str]] = Counter()
+    for _, annex in scan.annexes:
+        for probe, target, leaf, phase, reason, count in annex.get("gaps", ()):
+            counts[SeriesKey(probe, target, leaf, phase), reason] += count
+    return [(key, reason, count) for (key, reason), count in sorted(counts.items())]
 
 
 def _add_rest(layout: Layout, scan: Scan, gaps: list[Gap]) -> None:
@@ -171,7 +178,7 @@ def _add_rest(layout: Layout, scan: Scan, gaps: list[Gap]) -> None:
             "resolved": _json(head.get("resolved")),
             "manifest": _json(head.get("manifest") or {}),
             "closing": _json(_closing(scan)),
-            "gaps": gaps_text(gaps),
+            "gaps": canonical([[*key, reason, count] for key, reason, count in gaps]),
             "order": canonical(steps_in_order(scan)),
         }
     )

@@ -13,11 +13,10 @@ from probes.capture_file.closing import MissingValue, has_remarks, missing_value
 from probes.capture_file.hdf5_read import Hdf5Group
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
-from probes.capture_file.roots import FILE_ROOT, root_of_epoch
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import outline_of_part, sizes
 from probes.clock import SeriesKey
-from probes.digest import ALGORITHM, PROOF, blake3_hex, canonical_of, captures_root
+from probes.digest import ALGORITHM, FILE_ROOT, PROOF, blake3_hex, canonical_of, captures_root, root_of_epoch
 from probes.errors import FileRefused
 from probes.plain_file import plain_json
 from probes.progress.loops import with_progress

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from probes.capture_file.closing import MissingValue, RuleVerdict, missing_values, rule_verdicts
 from probes.capture_file.outline import SeriesOutline, joined
-from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
+from probes.digest import root_of_segments
 from probes.errors import SeriesNotFound, UsageError, nearest
 from probes.printable import counted
 from probes.reader.lazy_part import LazyPart

@@ -9,9 +9,8 @@ from typing import Any
 
 from blake3 import blake3
 
-from probes.capture_file.roots import root_of_segments
 from probes.clock import SeriesKey
-from probes.digest import canonical, captures_root, epoch_root
+from probes.digest import canonical, captures_root, epoch_root, root_of_segments
 
 TEXT = (Path(__file__).parents[2] / "schemas" / "proof.v1.md").read_text("utf-8")
 KEY = ("acts", "features.0", "output", "train")
