@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probes.transforms.kernels.block_sum import Doubles, block_sum
+from probes.transforms.kernels.moments import Doubles, block_sum
 from probes.transforms.kernels.summation import device_exponent, device_scaled, device_sum
 
 

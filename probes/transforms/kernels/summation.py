@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probes.transforms.kernels.block_sum import BLOCK, Doubles, block_sum
-from probes.transforms.kernels.moments import SAFE
+from probes.transforms.kernels.moments import BLOCK, SAFE, Doubles, block_sum
 
 CHUNK = 1 << 17  # up to this size elements are converted to float64 once, not at each pass
 KEPT = 1 << 20  # up to so many elements are converted to float64 once, not at each pass

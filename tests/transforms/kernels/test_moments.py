@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from probes.transforms.kernels.moments import Moments, exponent_of, joined, of_doubles, times_power_of_2
+from probes.transforms.kernels.moments import BLOCK, BOUND, Moments, block_sum, exponent_of, joined, of_doubles, times_power_of_2
+from tests.conftest import SEED
 from tests.rounding import U64, after
 
 
@@ -45,3 +46,10 @@ def test_the_module_does_not_import_torch() -> None:
 
     code = "import sys, probes.transforms.kernels.moments; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, BLOCK, BLOCK + 1, 3 * BLOCK, BLOCK * BLOCK + 7])
+def test_columns_are_summed_within_the_bound(count: int) -> None:
+    values = np.random.default_rng(SEED).normal(size=(count, 2)) * 1e8
+    for column, found in zip(values.T, block_sum(values), strict=True):
+        assert abs(found - math.fsum(column)) <= BOUND * math.fsum(abs(column))
