@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH
 from probes.errors import UsageError
 from probes.printable import one_line
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from probes.commands.options.chosen_specs import SKIP_OTHERS, chosen
-from probes.commands.options.overrides import changes
+from probes.commands.options.specs import SKIP_OTHERS, changes, chosen
 from probes.commands.rendering.failure import problems_text
 from probes.commands.rendering.resolved_text import resolved_text
 from probes.errors import Problem, SpecError, StorageError

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH, numbers
 from probes.commands.rendering.advance_line import LongCommand
-from probes.commands.rendering.numbers import numbers
 from probes.plain_file import write_page
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff as compare

@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH, numbers, once
 from probes.commands.rendering.advance_line import LongCommand
-from probes.commands.rendering.numbers import numbers, once
 from probes.errors import UsageError
 from probes.reader.export.file import FORMATS, SUFFIXES, write
 from probes.reader.run import RunReader

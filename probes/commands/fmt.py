@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.chosen_specs import SKIP_OTHERS, chosen
+from probes.commands.options.specs import SKIP_OTHERS, chosen
 from probes.commands.rendering.failure import answer
 from probes.errors import SpecError, StorageError
 from probes.spec.compose import first_bytes

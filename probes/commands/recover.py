@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.printable import counted, one_line
 from probes.run_directory.launch.absent import by_ranks, without

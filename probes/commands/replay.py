@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from probes.commands.diff import report
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import UsageError
 from probes.printable import one_line

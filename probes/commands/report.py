@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH, numbers
 from probes.commands.rendering.advance_line import LongCommand
-from probes.commands.rendering.numbers import numbers
 from probes.errors import UsageError
 from probes.plain_file import write_page
 

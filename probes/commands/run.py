@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.overrides import changes
+from probes.commands.options.specs import changes
 from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
 from probes.provenance.data import data_digests

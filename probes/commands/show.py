@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH, numbers, once
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
-from probes.commands.rendering.numbers import numbers, once
 from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, sparkline, table
 from probes.errors import UsageError

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.interval import INTERVAL
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import INTERVAL, RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 from probes.reader.following.writer_life import ALIVE, UNKNOWN, life_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import UsageError
 from probes.plain_file import write_page

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.options.interval import INTERVAL
-from probes.commands.options.run_path import RUN_PATH
+from probes.commands.options.values import INTERVAL, RUN_PATH
 from probes.commands.rendering.progress_text import progress_line, progress_text
 from probes.errors import StorageError, UsageError
 from probes.reader.following.followed_run import FollowedRun, RunProgress

@@ -1,4 +1,4 @@
-"""The `PATH=VALUE` texts of `--set-file` and `--set`."""
+"""Specs on the command line: which files are specs, and the changes of `--set-file` and `--set`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from pathlib import Path
 
 from probes.errors import StorageError
 from probes.spec.compose import file_bytes
+from probes.spec.recognition import is_spec
+
+SKIP_OTHERS = "Skip files that are not specs by their content; for hooks that get every YAML file."
+
+
+def chosen(names: Sequence[str], skip_others: bool) -> list[str]:
+    """The names of a command line without the files that are not specs, if the option is given; a missing file stays."""
+    return [name for name in names if not (skip_others and Path(name).is_file() and not is_spec(file_bytes(Path(name))))]
 
 
 def changes(files: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
