@@ -13,8 +13,7 @@ from probes.errors import StorageError, UsageError
 from probes.reader.following.writer_life import ALIVE, UNKNOWN, life_of
 from probes.run_directory.remote.store import RemoteFolder
 from probes.run_directory.remote.upload import Upload
-from probes.run_directory.remote.url import remote_url
-from probes.run_directory.search import is_run
+from probes.run_directory.search import is_run, remote_url
 
 
 @click.command(cls=LongCommand)

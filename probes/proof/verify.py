@@ -17,8 +17,7 @@ from probes.run_directory.file_name import attempt_of_manifest
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import Directory
-from probes.run_directory.remote.url import remote_url
-from probes.run_directory.search import is_run, run_directories
+from probes.run_directory.search import is_run, remote_url, run_directories
 
 
 def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False, replicas: bool = False) -> Verdict:

@@ -23,8 +23,7 @@ from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import TRAIN, Directory, directory_at
-from probes.run_directory.remote.url import remote_url
-from probes.run_directory.search import meant_run
+from probes.run_directory.search import meant_run, remote_url
 
 if TYPE_CHECKING:
     from probes.reader.samples.sample_dataset import SampleDataset

@@ -1,7 +1,8 @@
-"""Runs below a directory, and which of them was begun last."""
+"""Which run a person means by a path or a URL, and the runs below a directory."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from probes.plain_file import plain_object, read_plain
 from probes.printable import shortened
 from probes.progress.stderr import tell
 from probes.run_directory.file_name import is_epoch_file, ledger_files, manifest_name
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}([^/].*)", re.DOTALL)  # the command line reduces `//` of a URL to `/` in a path
 
 
 def is_run(path: Path) -> bool:
@@ -55,6 +58,15 @@ def run_directories(
             if unread is None:
                 raise refused from error
             unread.append(refused)
+
+
+def remote_url(place: str | Path) -> str | None:
+    """The URL in a text, or in a path made of a URL; None for a local path."""
+    found = _URL.fullmatch(str(place))
+    if found is None or Path(place).exists():
+        return None
+    scheme, rest = found.groups()
+    return f"{scheme}://{'/' if scheme == 'file' else ''}{rest.rstrip('/')}"
 
 
 def meant_run(path: str | Path) -> Path:

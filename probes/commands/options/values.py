@@ -12,7 +12,8 @@ import click
 class RunPath(click.Path):
     """A run: its directory, a directory of runs, or one file.
 
-    The verb itself looks at the path, so that the same mistake has the same exit code with every verb. An empty text is refused: it would mean the current directory, and is nearly always a variable of the shell that is not set.
+    The verb itself looks at the path, so that the same mistake has the same exit code with every verb. An empty text is refused: it would
+    mean the current directory, and is nearly always a variable of the shell that is not set.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from probes.commands.verify import verify
 from probes.errors import MissingExtra, StorageError, UsageError
 from probes.run_directory.remote.store import RemoteFolder
 from probes.run_directory.remote.upload import TRIES, Upload
-from probes.run_directory.remote.url import remote_url
+from probes.run_directory.search import remote_url
 from tests.reader.recorded import Recording, counted
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed; the extra `remote` brings it")
