@@ -6,8 +6,9 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from errno import EIO
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -26,6 +27,9 @@ UNPACK_ALL = "PROBES_UNPACK_ALL"
 STANDARD = 2  # the descriptors up to here are those of stdin, stdout and stderr
 DEEPEST = 64
 LARGEST_INTEGER = 1 << 64
+
+Data = bytes | bytearray | memoryview
+Write = Callable[[Sequence[Data], int], int]  # of parts at an offset; how many bytes were taken
 
 
 def regular(path: Path, *, follow: bool = False) -> int:
@@ -228,3 +232,36 @@ def write_page(path: Path, text: str) -> None:
             stream.write(text.encode())
     except OSError as error:
         raise StorageError(f'"{path}" cannot be written: {error.strerror}') from error
+
+
+def write_rest(write: Write, parts: Sequence[Data], offset: int, done: int, total: int) -> None:
+    """Write the rest of some parts of which `done` bytes are written, with as many calls as the system needs.
+
+    Raises:
+        OSError: the system refuses, or takes nothing.
+    """
+    while done < total:
+        # One write of Linux takes at most 2 GiB - 4 KiB, so a large capture needs several.
+        taken = write(_rest(parts, done), offset + done)
+        if taken <= 0:
+            raise OSError(EIO, "the system took no bytes")
+        done += taken
+
+
+def _rest(parts: Sequence[Data], done: int) -> list[memoryview]:
+    rest = []
+    for part in parts:
+        view = memoryview(part).cast("B")
+        if done < len(view):
+            rest.append(view[done:])
+        done = max(done - len(view), 0)
+    return rest
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the names in a directory are on the device."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,9 @@ from blake3 import blake3
 from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.host import free_words
-from probes.journal.raw_file import RawFile, write_rest
 from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, FrameFlag, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
+from probes.plain_file import open_above, write_rest
 from probes.printable import counted
 
 # Records up to this size get a digest in every durability, at 10 us a step at most, and are then proven on any machine. A digest of
@@ -26,6 +27,53 @@ LOOK_SECONDS = 0.05
 _LEAST_AHEAD = 1 << 20
 _COMMIT = int(FrameFlag.COMMIT)
 _MOST_AHEAD = 16 << 20
+_VECTORED = hasattr(os, "pwritev")
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of fallocate(2), which Python's own posix_fallocate cannot set
+_fallocate = getattr(ctypes.CDLL(None), "fallocate64" if ctypes.sizeof(ctypes.c_long) < 8 else "fallocate", None)
+if _fallocate is not None and sys.platform == "linux":
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    _fallocate.restype = ctypes.c_int
+else:
+    _fallocate = None
+
+
+class RawFile:
+    """A file that is written at offsets of the caller's choice, with a few system calls that a test can make fail.
+
+    The descriptor is closed across exec.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else getattr(os, "O_NOFOLLOW", 0))
+        self._descriptor = open_above(path, flags, 0o666)
+
+    def write(self, parts: Sequence[Buffer], offset: int) -> int:
+        """Write consecutive parts with one system call, and return the number of bytes written."""
+        if _VECTORED:
+            return os.pwritev(self._descriptor, parts, offset)
+        return os.pwrite(self._descriptor, parts[0], offset)
+
+    def reserve(self, start: int, stop: int) -> bool:
+        """Reserve disk space for some bytes after the end of the file, whose size stays; return whether the system supports that."""
+        return _fallocate is not None and _fallocate(self._descriptor, _KEEP_SIZE, start, stop - start) == 0
+
+    def sync(self) -> None:
+        """Wait until the data is on the device."""
+        getattr(os, "fdatasync", os.fsync)(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Truncate the file."""
+        os.ftruncate(self._descriptor, size)
+
+    def status(self) -> os.stat_result:
+        """The status of the open file."""
+        return os.fstat(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class RecordLog:

@@ -11,11 +11,11 @@ from typing import Any
 from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
-from probes.journal.raw_file import RawFile, sync_directory
 from probes.journal.record import ENTRY, FORMAT, EntryFlag, FrameFlag, RecordKind
-from probes.journal.record_writer import RecordLog, refusal
+from probes.journal.record_writer import RawFile, RecordLog, refusal
 from probes.journal.validate import FILL, descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory, views
+from probes.plain_file import sync_directory
 from probes.signature import Descriptor
 
 DURABILITIES = ("process", "power")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from probes.digest import blake3_hex
 from probes.errors import StorageError
-from probes.journal.raw_file import sync_directory
+from probes.plain_file import sync_directory
 from probes.run_directory.file_name import final_name, manifest_files, manifest_name
 from probes.run_directory.launch.launch_file import is_launch_file, launches
 from probes.run_directory.owner.claim import FoundClaim, claims, is_claim

@@ -13,8 +13,7 @@ from typing import Any
 
 from probes.errors import StorageError
 from probes.host import free_words
-from probes.journal.raw_file import sync_directory, write_rest
-from probes.plain_file import open_above
+from probes.plain_file import open_above, sync_directory, write_rest
 from probes.run_directory.ledger_lines import FIRST, LedgerLine, line, read_ledger, require_sound, series_rows
 
 LONGEST_LINE, LARGEST = 4 << 20, 64 << 20  # bytes of a line and of a ledger with series; a reader takes a ledger of 256 MiB

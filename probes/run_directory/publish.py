@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from probes.errors import StorageError
-from probes.journal.raw_file import sync_directory
-from probes.plain_file import open_above
+from probes.plain_file import open_above, sync_directory
 from probes.run_directory.file_name import temporary_name
 
 

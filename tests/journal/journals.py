@@ -10,7 +10,7 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.digest import Buffer
-from probes.journal.raw_file import RawFile
+from probes.journal.record_writer import RawFile
 from probes.journal.scan import Scan, scan
 from probes.journal.writer import Journal
 from probes.signature import Descriptor

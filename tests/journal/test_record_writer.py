@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from probes.errors import StorageError
-from probes.journal.raw_file import RawFile
+from probes.journal.record_writer import RawFile
 from probes.journal.writer import Journal
 from tests.journal.journals import HEAD, Opener, Taker, end_of, read
 

@@ -15,7 +15,7 @@ import pytest
 
 from probes.clock import SeriesKey
 from probes.errors import StorageError
-from probes.journal.raw_file import RawFile
+from probes.journal.record_writer import RawFile
 from probes.journal.scan import scan
 from probes.journal.writer import Journal
 from probes.signature import Descriptor

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from probes.errors import FileRefused
-from probes.journal.raw_file import RawFile
+from probes.journal.record_writer import RawFile
 from probes.journal.scan import scan
 from tests.journal.journals import Taker, read, steps
 

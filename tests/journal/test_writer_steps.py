@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from probes.journal.raw_file import RawFile
+from probes.journal.record_writer import RawFile
 from probes.journal.scan import scan
 from tests.journal.journals import Taker, read
 

@@ -13,7 +13,7 @@ from torch import nn
 import probes
 from probes.errors import StorageError
 from probes.host import free_bytes
-from probes.journal.raw_file import RawFile
+from probes.journal.record_writer import RawFile
 from probes.plan import resolve
 from probes.run_directory.recover import recover
 from probes.run_directory.sealer_process import SealerProcess, SealFailure
