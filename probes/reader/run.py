@@ -163,8 +163,9 @@ class RunReader(SeriesIndex):
                 found.append(f"{place}, since {self._better(other)}")
         found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
         for lacking, sentence in ((self._directory.absent_ranks, without), (self._directory.ended_ranks, ended_before)):
-            selected = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in lacking.items()}
-            found += [sentence(ranks, epochs) for ranks, epochs in by_ranks(selected).items() if ranks]
+            if lacking:
+                selected = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in lacking.items()}
+                found += [sentence(ranks, epochs) for ranks, epochs in by_ranks(selected).items() if ranks]
         return found
 
     def _better(self, shown: Attempt) -> str:

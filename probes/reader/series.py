@@ -94,7 +94,7 @@ class Series(SeriesFacts):
     @cached_property
     def loss_scale(self) -> NDArray[np.float64]:
         """(captures,) the scale of the loss whose backward gave each gradient; 1 if nothing scaled it."""
-        return loss_scales([part.part() for part in self._scales], self.clocks)
+        return loss_scales([part.part() for part in self._scales], self.clocks) if self._scales else np.ones(len(self))
 
     def unscaled(self) -> NDArray[Any]:
         """All captures as one array, each divided by its loss scale: the gradients as the optimizer saw them.

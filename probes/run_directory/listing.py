@@ -147,7 +147,7 @@ class Directory:
                 worlds[attempt.epoch] = max(worlds.get(attempt.epoch, (1, 0)), (self._world(attempt), attempt.attempt))
         every = {epoch: [rank for rank in range(world) if rank not in there[epoch]] for epoch, (world, _) in worlds.items()}
         lacking = {epoch: ranks for epoch, ranks in every.items() if ranks}
-        return by_reason(lacking, {epoch: attempt for epoch, (_, attempt) in worlds.items()}, self._ended if lacking else {})
+        return by_reason(lacking, {epoch: attempt for epoch, (_, attempt) in worlds.items()}, self._ended) if lacking else ({}, {})
 
     @cached_property
     def _ended(self) -> Ended:
