@@ -12,9 +12,21 @@ import numpy as np
 
 from probes.errors import FileRefused, StorageError
 from probes.host import boot_id
-from probes.journal.record import CAPTURE, ENTRY, FIXED, EntryFlag, FrameFlag, RecordKind, payload_start
+from probes.journal.record import (
+    CAPTURE,
+    ENTRY,
+    FIXED,
+    LARGEST,
+    EntryFlag,
+    FrameFlag,
+    RecordKind,
+    annex_fault,
+    descriptor_fault,
+    end_fault,
+    head_fault,
+    payload_start,
+)
 from probes.journal.record_reader import JournalBytes, Proof, Record, RecordReader
-from probes.journal.validate import LARGEST, annex_fault, descriptor_fault, end_fault, head_fault
 from probes.printable import counted
 from probes.signature import DTYPES
 

@@ -11,10 +11,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probes.errors import FileRefused, StorageError
-from probes.journal.record import CAPTURE, ENTRY, FIXED, HEADER_BYTES, EntryFlag, FrameFlag, RecordKind, payload_start
+from probes.journal.record import (
+    CAPTURE,
+    ENTRY,
+    FIXED,
+    HEADER_BYTES,
+    EntryFlag,
+    FrameFlag,
+    RecordKind,
+    annex_fault,
+    descriptor_fault,
+    end_fault,
+    head_fault,
+    payload_start,
+)
 from probes.journal.record_reader import JournalBytes, Proof, Record, RecordReader
 from probes.journal.scan import Array
-from probes.journal.validate import annex_fault, descriptor_fault, end_fault, head_fault
 
 LARGEST_DIGESTED = 64 << 10  # bytes; larger payloads are not read, so that following a run needs little disk bandwidth
 

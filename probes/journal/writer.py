@@ -11,9 +11,8 @@ from typing import Any
 from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
-from probes.journal.record import ENTRY, FORMAT, EntryFlag, FrameFlag, RecordKind
+from probes.journal.record import ENTRY, FILL, FORMAT, EntryFlag, FrameFlag, RecordKind, descriptor_fault
 from probes.journal.record_writer import RawFile, RecordLog, refusal
-from probes.journal.validate import FILL, descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory, views
 from probes.plain_file import sync_directory
 from probes.signature import Descriptor

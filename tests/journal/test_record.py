@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from probes.journal.validate import annex_fault, descriptor_fault, end_fault, head_fault
+from probes.journal.record import annex_fault, descriptor_fault, end_fault, head_fault
 
 DESCRIPTOR = {
     "id": 0,
