@@ -1,4 +1,4 @@
-"""The closing record of a capture file, on the end of its epoch: missing values and verdicts of rules, as data and as text."""
+"""The closing record of a capture file: missing values, events of triggers and verdicts of rules, as data and as text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from probes.printable import html_lines
+from probes.printable import html_lines, one_line
 
 BY_DESIGN = ("recompute", "filtered", "not reached", "no optimizer step")  # reasons that concern the program or the spec
 MOST_TARGETS = 3  # that a line names
 MOST_RANKS = 8  # the same
 MOST_NUMBERS = 8  # the same
 MOST_SERIES = 8  # that the lines of a rule name
+EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "bounds", "epoch", "phase", "step"), "?") | {"steps": 0}
+WRITTEN = "epoch {epoch}, {phase} step {step}: {steps} steps were written"
+NONFINITE = f"{{number}} in `{{leaf}}` of `{{target}}` ({{kind}}) at {{index}}, {WRITTEN}"
+BEYOND = f"{{number}} ({{bounds}}) for `{{leaf}}` of `{{target}}` ({{kind}}), {WRITTEN}"
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(("rule", "bounds", "then", "probe", "target", "leaf", "phase"), str),
     **dict.fromkeys(("rank", "broken", "judged"), int),
@@ -120,6 +124,17 @@ def _on(ranks: Collection[int]) -> str:
     named = ", ".join(map(str, sorted(ranks)[:MOST_RANKS]))
     more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""
     return f" on {'rank' if len(ranks) == 1 else 'ranks'} {named}{more}" if ranks else ""
+
+
+def event_line(event: Mapping[str, Any], *, ranks: bool) -> str:
+    """Return one line for an event that a trigger recorded.
+
+    Args:
+        event: what the closing record of a file states.
+        ranks: whether the run has several ranks, so that the line names the rank.
+    """
+    rank = f"rank {event['rank']}: " if ranks and "rank" in event else ""
+    return one_line(rank + (BEYOND if "bounds" in event else NONFINITE).format(**{**EVENT, **event}))
 
 
 class OutOfBounds(NamedTuple):

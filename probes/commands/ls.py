@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 
-from probes.capture_file.closing import missing_in_words, verdicts_in_words
+from probes.capture_file.closing import event_line, missing_in_words, verdicts_in_words
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
 from probes.commands.options.values import RUN_PATH, numbers, once
-from probes.commands.rendering.event_text import event_line
 from probes.commands.rendering.table import table
 from probes.errors import ProbesError, StorageError, UsageError
 from probes.printable import one_line, spans

@@ -12,13 +12,14 @@ import click
 from probes.commands.options.values import RUN_PATH, numbers, once
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
-from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, sparkline, table
 from probes.errors import UsageError
+from probes.optional_package import import_optional
 from probes.printable import counted, one_line, spans
 from probes.progress.loops import with_progress
 from probes.reader.export.jsonl_file import plain
 from probes.reader.layer_figures import layer_figures
+from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
 from probes.reader.series_index import is_pattern
@@ -29,6 +30,7 @@ from probes.transforms.kernels.moments import Moments
 LISTED = 20  # captures
 FEW = 12  # values of a capture that are printed as they are
 CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @click.command(cls=LongCommand)
@@ -70,7 +72,7 @@ def show(
         raise UsageError(f"`--plot` draws a picture and prints nothing; leave out `{given[0]}`")
     selected = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     if picture is not None:
-        draw(selected, series, picture)
+        _draw(selected, series, picture)
         click.echo(f"picture -> {picture}", err=True)
         return
     remarks = [one_line(sentence) for sentence in selected.not_shown]
@@ -89,6 +91,24 @@ def show(
         summarize(one, LISTED if limit is None else limit, FEW, keep=bool(_labels(one))) for one in with_progress([found], "series")
     )
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary, remarks))
+
+
+def _draw(run: RunReader, word: str, path: Path) -> None:
+    """Draw a series, or all series that a pattern matches, into a file; no display is needed.
+
+    Raises:
+        UsageError: the suffix of the file is that of no picture.
+        SeriesNotFound: no series fits.
+        MissingExtra: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f'"{path.name}" is not the name of a picture; the suffix is one of {", ".join(PICTURES)}')
+    figure = import_optional("matplotlib.figure", "plot", "`--plot`").Figure(figsize=(9, 5), layout="constrained")
+    if is_pattern(word) and word not in {one.word for one in run.series}:
+        run.plot(word, figure.subplots())
+    else:
+        run.find(word).plot(figure.subplots())
+    figure.savefig(path, dpi=150)
 
 
 def _data(series: Series, summary: SeriesSummary) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from math import isfinite
 
 import click
 
-from probes.capture_file.closing import verdicts_in_words
-from probes.commands.rendering.event_text import event_line
+from probes.capture_file.closing import event_line, verdicts_in_words
 from probes.commands.rendering.table import number, sparkline, table
 from probes.printable import counted, one_line
 from probes.reader.following.followed_run import RunProgress
