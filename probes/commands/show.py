@@ -18,12 +18,11 @@ from probes.optional_package import import_optional
 from probes.printable import counted, one_line, spans
 from probes.progress.loops import with_progress
 from probes.reader.export.jsonl_file import plain
-from probes.reader.layer_figures import layer_figures
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
 from probes.reader.series_index import is_pattern
-from probes.reader.series_summary import CaptureSummary, SeriesSummary, figures, summarize
+from probes.reader.series_summary import CaptureSummary, SeriesSummary, figures, layer_figures, summarize
 from probes.signature import size
 from probes.transforms.kernels.moments import Moments
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from probes.commands.rendering.table import number, sparkline, table
 from probes.printable import INDENT
-from probes.reader.layer_figures import LayerFigures
+from probes.reader.series_summary import LayerFigures
 
 SORTS = ("name", "last", "min", "max", "nan")
 BARS = 24
