@@ -1,12 +1,15 @@
-"""Replace possible secrets by `***` before a text is recorded."""
+"""Replace possible secrets by `***` before a text is recorded.
+
+A pattern is tried only near the literals that each of its matches contains: `str.find` passes over a gigabyte in a second, a pattern of
+alternatives over a few megabytes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from heapq import merge
-
-from probes.provenance.keywords import Haystack, behind, lines, long_words, names
 
 REDACTED = "***"
 
@@ -75,10 +78,143 @@ _BARE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
-# Where these patterns are tried: the text before each match of `_VALUES`, and after the keyword of each match of the others.
+_Places = Callable[["_Haystack"], Iterator[int]]
+_IN, _OUT = ord("a"), ord(" ")
+
+
+class _Haystack:
+    """A text with fast search for literals.
+
+    Attributes:
+        text: what is searched.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._found: dict[tuple[str, ...], list[int]] = {}
+
+    @cached_property
+    def lower(self) -> str:
+        """The text in lower case, character by character, as case-insensitive patterns compare it."""
+        lowered = self.text.lower()
+        if len(lowered) != len(self.text):  # one capital has a lower case of two characters
+            lowered = "".join(small if len(small := c.lower()) == 1 else c for c in self.text)
+        return lowered if lowered.isascii() else lowered.replace("\u017f", "s")
+
+    def at(self, literals: tuple[str, ...]) -> list[int]:
+        """The positions of any of some lower-case literals, ascending."""
+        if literals not in self._found:
+            self._found[literals] = list(merge(*(_all(self.lower, one) for one in literals)))
+        return self._found[literals]
+
+    def replaced(self, pattern: re.Pattern[str], replacement: str, places: Iterable[int]) -> _Haystack:
+        """The result of `pattern.sub`.
+
+        Args:
+            pattern: what is replaced.
+            replacement: as `re.Match.expand` takes it.
+            places: where every match begins, and perhaps more; ascending.
+        """
+        out: list[str] = []
+        done, tried = 0, -1
+        for place in places:
+            start = max(place, done)
+            if start == tried:
+                continue
+            tried = start
+            found = pattern.match(self.text, start)
+            if found is not None:
+                out += [self.text[done:start], found.expand(replacement)]
+                done, tried = found.end(), -1
+        return _Haystack("".join([*out, self.text[done:]])) if out else self
+
+
+def _all(text: str, literal: str) -> Iterator[int]:
+    at = text.find(literal)
+    while at >= 0:
+        yield at
+        at = text.find(literal, at + 1)
+
+
+def _names(keywords: tuple[str, ...], tail: re.Pattern[str], before: int = 0) -> _Places:
+    """The beginnings of names with a keyword, if the text after the keyword matches the tail.
+
+    Args:
+        keywords: in lower case.
+        tail: matches from the keyword on, in lower case.
+        before: how many characters before the name belong to it.
+    """
+
+    def places(hay: _Haystack) -> Iterator[int]:
+        known, first = -1, 0  # the last position that was checked, and the beginning of its name
+        for at in hay.at(keywords):
+            if tail.match(hay.lower, at):
+                first = _beginning(hay.text, at, known, first)
+                known = at
+                if first >= before:
+                    yield first - before
+
+    return places
+
+
+def _beginning(text: str, at: int, known: int, first: int) -> int:
+    """The beginning of the letters, digits, `_`, `.` and `-` before a position; each name is scanned once, for all its keywords."""
+    while at > 0 and ((c := text[at - 1]).isalnum() or c in "_.-"):
+        at -= 1
+        if at == known:
+            return first
+    return at
+
+
+def _behind(literals: tuple[str, ...], tail: re.Pattern[str]) -> _Places:
+    """The end of a tail that begins with a literal, both in lower case."""
+
+    def places(hay: _Haystack) -> Iterator[int]:
+        for at in hay.at(literals):
+            found = tail.match(hay.lower, at)
+            if found is not None:
+                yield found.end()
+
+    return places
+
+
+def _lines(keywords: tuple[str, ...], tail: re.Pattern[str]) -> _Places:
+    """The beginnings of lines with a keyword, if the text after the keyword matches the tail, in lower case."""
+
+    def places(hay: _Haystack) -> Iterator[int]:
+        first = 0
+        for at in hay.at(keywords):
+            if tail.match(hay.lower, at):
+                first = hay.text.rfind("\n", first, at) + 1 or first
+                yield first
+
+    return places
+
+
+def _long_words(text: str, characters: str, least: int) -> Iterator[tuple[int, int]]:
+    """Beginning and end of each run of so many characters of a set; all that are not ASCII count as of the set.
+
+    Args:
+        text: what is searched.
+        characters: ASCII characters in addition to letters and digits.
+        least: the fewest characters of a run.
+    """
+    table = bytes(_IN if chr(code) in characters or chr(code).isalnum() or code > 127 else _OUT for code in range(256))
+    shape = text.encode("latin-1", "replace") if text.isascii() else text.replace("?", " ").encode("ascii", "replace").replace(b"?", b"0")
+    shape = shape.translate(table)
+    run = bytes([_IN]) * least
+    start = shape.find(run)
+    while start >= 0:
+        end = shape.find(_OUT, start)
+        end = len(shape) if end < 0 else end
+        yield start, end
+        start = shape.find(run, end)
+
+
+# Where the patterns are tried: the text before each match of `_VALUES`, and after the keyword of each match of the others.
 _KEYWORDS = ("secret", "pass", "pwd", "credential", "key", "token")
-_BEFORE_VALUES = behind(_KEYWORDS, re.compile(r"token |key=|pass(?:word)?(?:=|\" value=\")|pwd=|secret="))
-_BEFORE_OTHERS = behind(
+_BEFORE_VALUES = _behind(_KEYWORDS, re.compile(r"token |key=|pass(?:word)?(?:=|\" value=\")|pwd=|secret="))
+_BEFORE_OTHERS = _behind(
     (
         "bearer ", "basic ", "digest ", "login(", "://", "authorization: ", "_gitlab_session=", "sig=", "signature=", "hooks.slack.com/",
         "/api/webhooks/", "-----\n", "-----\\n",
@@ -89,15 +225,15 @@ _BEFORE_OTHERS = behind(
     ),
 )  # fmt: skip
 _WORD = r"(?:secret|pass(?:word|wd|phrase)?|pwd|credentials?|key|token)"
-_IN_QUERY = names(_KEYWORDS, re.compile(f"{_WORD}="), before=1)
-_IN_LINES = lines(_KEYWORDS, re.compile(rf"{_WORD}\s*[:=]\s*[^\s#\"'()\[\]{{}},]"))
-_NAMED = names(_KEYWORDS, re.compile(rf"{_WORD}{_BEHIND}[\"']"))
+_IN_QUERY = _names(_KEYWORDS, re.compile(f"{_WORD}="), before=1)
+_IN_LINES = _lines(_KEYWORDS, re.compile(rf"{_WORD}\s*[:=]\s*[^\s#\"'()\[\]{{}},]"))
+_NAMED = _names(_KEYWORDS, re.compile(rf"{_WORD}{_BEHIND}[\"']"))
 _QUOTES = (
     (_QUOTED, _NAMED),
     (_TOKEN, _NAMED),
-    (_DEFAULT, names(_KEYWORDS, re.compile(rf"{_WORD}[\"']\s*,"), before=1)),
-    (_PAIR, names(("auth",), re.compile(r"auth\w{0,40} ?=? ?\(\s*[\"']"))),
-    (_KAGGLE, names(('"key', "'key"), re.compile(r"[\"']key[\"']\s*:"))),
+    (_DEFAULT, _names(_KEYWORDS, re.compile(rf"{_WORD}[\"']\s*,"), before=1)),
+    (_PAIR, _names(("auth",), re.compile(r"auth\w{0,40} ?=? ?\(\s*[\"']"))),
+    (_KAGGLE, _names(('"key', "'key"), re.compile(r"[\"']key[\"']\s*:"))),
 )
 
 
@@ -125,8 +261,8 @@ def redacted_value(text: str) -> str:
     return _without_values(text).text
 
 
-def _without_values(text: str) -> Haystack:
-    hay = Haystack(_without_tokens(text))
+def _without_values(text: str) -> _Haystack:
+    hay = _Haystack(_without_tokens(text))
     hay = hay.replaced(_VALUES, REDACTED, merge(_BEFORE_VALUES(hay), _BEFORE_OTHERS(hay)))
     return hay.replaced(_QUERY, rf"\g<1>{REDACTED}", _IN_QUERY(hay))
 
@@ -134,7 +270,7 @@ def _without_values(text: str) -> Haystack:
 def _without_tokens(text: str) -> str:
     out: list[str] = []
     done = 0
-    for start, end in long_words(text, "_~.%|:=+/-", SHORTEST):
+    for start, end in _long_words(text, "_~.%|:=+/-", SHORTEST):
         word = text[start:end]
         masked = _TOKENS.sub(REDACTED, word) if word.isascii() else _LONG.sub(lambda found: _TOKENS.sub(REDACTED, found[0]), word)
         if masked != word:
