@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from probes.provenance import installed
+from probes.provenance import packages
 
 SEED = int(os.environ.get("PROBES_TEST_SEED", "0"))
 """What every test's random numbers begin with: the same in each `make test`, another one in each `make torture`."""
@@ -109,11 +109,11 @@ def recorded_code(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        known = installed._installed()
-        patch.setattr(installed, "_installed", lambda: (*known, f"{Path(__file__).parent}{os.sep}"))
-        installed.is_installed.cache_clear()
+        known = packages._installed()
+        patch.setattr(packages, "_installed", lambda: (*known, f"{Path(__file__).parent}{os.sep}"))
+        packages.is_installed.cache_clear()
         yield
-    installed.is_installed.cache_clear()
+    packages.is_installed.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from probes.plain_file import duplicate_above
-from probes.provenance.installed import is_installed
 from probes.provenance.modules import file_of
+from probes.provenance.packages import is_installed
 from probes.provenance.process_starts import process_starts
 
 MOST_BYTES = 4 << 20  # of paths

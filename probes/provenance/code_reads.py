@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib.util import source_from_cache
 from typing import Any
 
-from probes.provenance.installed import is_installed
+from probes.provenance.packages import is_installed
 
 MOST_FILES = 10_000
 OPEN_CODE = _io.open_code

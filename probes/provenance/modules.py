@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from probes.provenance.code import without_home
-from probes.provenance.installed import is_installed
+from probes.provenance.packages import is_installed
 from probes.provenance.redact import redacted_source
 from probes.run_directory.manifest import FileRecord
 

@@ -1,14 +1,18 @@
-"""The Python and the installed packages of this process, found without importing any of them."""
+"""The Python and the installed packages of this process, found without importing any of them, and which files belong to them."""
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import site
 import sys
-from functools import lru_cache
+import sysconfig
+from functools import cache, lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -64,3 +68,17 @@ def _names(place: str, _time: int) -> tuple[str, ...]:
     """
     names = [one.name for one in Path(place).iterdir()]
     return (place, *sorted(name for name in names if name.endswith((".dist-info", ".egg-info"))))
+
+
+@lru_cache(1 << 16)
+def is_installed(place: str) -> bool:
+    """Whether a file belongs to Python, to an installed package or to this package, and not to the user's code."""
+    return place.startswith(_installed()) or f"{os.sep}site-packages{os.sep}" in place or f"{os.sep}dist-packages{os.sep}" in place
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """The directories of the standard library, of installed packages, and of this package."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = [*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()]
+    return (*sorted({f"{place}{os.sep}" for path in paths if path for place in (path, Path(path).resolve())}), OWN)
