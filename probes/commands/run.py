@@ -12,8 +12,8 @@ import click
 from probes.commands.options.specs import changes
 from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
+from probes.provenance.code_files import KEEP
 from probes.provenance.data import data_digests
-from probes.provenance.modules import KEEP
 from probes.provenance.own_code import with_functions
 from probes.script.program import Program, program_of, unknown_to
 from probes.script.progress import Progress

@@ -16,9 +16,8 @@ import torch
 from probes.digest import PROOF, Proof
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, in_unicode, without_home
-from probes.provenance.code_reads import code_reads
+from probes.provenance.code_files import are_kept, class_files, code_reads, module_files, module_records, sources
 from probes.provenance.environment import environment, generators, machine
-from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
 from probes.provenance.weights.weights_record import ModuleTree, devices_of, model_record, weights_now

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from probes.provenance.child_imports import child_imports
-from probes.provenance.code_reads import code_reads
+from probes.provenance.child_processes import child_imports
+from probes.provenance.code_files import are_kept, class_files, code_reads, module_files, module_records, sources
 from probes.provenance.environment import environment
-from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.weights.weights_record import ModuleTree, devices_of
 from probes.run_directory.create import where_started
 

@@ -29,8 +29,8 @@ from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.plan import Plan
 from probes.printable import html_lines
 from probes.progress.stderr import tell
-from probes.provenance.child_imports import child_imports
-from probes.provenance.code_reads import code_reads
+from probes.provenance.child_processes import child_imports
+from probes.provenance.code_files import code_reads
 from probes.run_directory.launch.end_note import leave
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts

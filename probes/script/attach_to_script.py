@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import PlanError, ProbesError, UsageError
-from probes.provenance.code_reads import code_reads
+from probes.provenance.code_files import code_reads
 from probes.run_directory.launch.launcher import place_in_launch
 from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from probes.errors import RunError
-from probes.provenance.process_starts import process_starts
+from probes.provenance.child_processes import process_starts
 from probes.run_directory.launch.launcher import BY_SCRIPT
 from probes.script.program import join_threads
 from probes.script.progress import Progress

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import probes
-from probes.provenance.code_reads import CodeReads
+from probes.provenance.code_files import CodeReads
 
 SPEC = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
 

@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import probes
 from probes.commands.verify import verify as command
-from probes.provenance import child_imports as child_imports_module
-from probes.provenance.child_imports import ChildImports
-from probes.provenance.modules import LARGEST_SOURCE
+from probes.provenance import child_processes
+from probes.provenance.child_processes import ChildImports
+from probes.provenance.code_files import LARGEST_SOURCE
 from tests import independent_verifier
 
 STARTS = BaseProcess.start
@@ -112,7 +112,7 @@ def test_imports_of_a_process_that_is_not_forked_are_recorded(project: Path, way
     before = noted.open()
     (project / "target.py").write_text("import losses\n\ndef run() -> None:\n    import augment\n")
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(child_imports_module, "child_imports", noted)
+        here.setattr(child_processes, "child_imports", noted)
         noted.start()
         process = multiprocessing.get_context(way).Process(target=importlib.import_module("target").run)
         process.start()

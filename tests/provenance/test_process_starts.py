@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from probes.provenance.process_starts import Listener, ProcessStarts
+from probes.provenance.child_processes import Listener, ProcessStarts
 
 BEFORE = BaseProcess.start
 

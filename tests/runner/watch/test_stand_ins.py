@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import probes
-from probes.provenance.process_starts import process_starts
+from probes.provenance.child_processes import process_starts
 
 SPEC = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
 REPLACED = [

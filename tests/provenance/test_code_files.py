@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import probes
-from probes.provenance.modules import module_files, module_records, sources
+from probes.provenance.code_files import module_files, module_records, sources
 
 SPEC = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
 
@@ -82,7 +82,7 @@ def test_modules_that_are_loaded_at_their_first_use_stay_unloaded(project: Path)
 
 
 def test_nothing_of_python_and_of_installed_packages_counts_as_imported() -> None:
-    loaded = "import sys, torch, h5py, yaml, einops, probes.runner.attach, probes.provenance.modules as modules"
+    loaded = "import sys, torch, h5py, yaml, einops, probes.runner.attach, probes.provenance.code_files as modules"
     program = f"{loaded}; print(modules.module_files(None, sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "{}\n"

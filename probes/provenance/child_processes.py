@@ -1,7 +1,7 @@
-"""Files of modules that child processes import, such as the workers of a DataLoader: `sys.modules` of the parent does not have them.
+"""Child processes of a program, such as the workers of a DataLoader: a hook before each start, and the files of modules that they import.
 
-A forked child begins to note when it is forked. A child of `spawn` or `forkserver` gets an attribute of its process object; reading it
-from the pickle begins to note, and names what was imported until then.
+`sys.modules` of the parent does not have these modules. A forked child begins to note them when it is forked. A child of `spawn` or
+`forkserver` gets an attribute of its process object; reading it from the pickle begins to note, and names what was imported until then.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import fcntl
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from multiprocessing import context, reduction
@@ -20,11 +21,52 @@ from types import ModuleType
 from typing import Any
 
 from probes.plain_file import duplicate_above
-from probes.provenance.modules import file_of
+from probes.provenance.code_files import file_of
 from probes.provenance.packages import is_installed
-from probes.provenance.process_starts import process_starts
 
 MOST_BYTES = 4 << 20  # of paths
+
+Listener = Callable[[BaseProcess], AbstractContextManager[Any]]
+"""Called with a process that is about to start; the returned context is entered around the start."""
+
+
+class ProcessStarts:
+    """A single hook before the start of each child process: `BaseProcess.start` is replaced while there are listeners, in any order."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._replaced: tuple[Any, Any] | None = None
+
+    def add(self, listener: Listener) -> None:
+        """Call a listener before each start from now on."""
+        self._listeners.append(listener)
+        if self._replaced is None or BaseProcess.start is not self._replaced[1]:
+            self._replace()
+
+    def remove(self, listener: Listener) -> None:
+        """Remove a listener; a method that the program has replaced meanwhile stays in place."""
+        self._listeners.remove(listener)
+        if not self._listeners and self._replaced is not None and BaseProcess.start is self._replaced[1]:
+            BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the original function, saved above
+            self._replaced = None
+
+    def _replace(self) -> None:
+        original = BaseProcess.start
+
+        @wraps(original)
+        def start(process: BaseProcess) -> None:
+            last = self._replaced is not None and self._replaced[1] is start  # the program's method may call this replacement
+            with ExitStack() as around:
+                for listener in tuple(self._listeners) if last else ():
+                    around.enter_context(listener(process))
+                original(process)
+
+        self._replaced = (original, start)
+        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # restored by `remove`
+
+
+process_starts = ProcessStarts()
+"""The instance of this process."""
 
 
 class ChildImports(MetaPathFinder):
