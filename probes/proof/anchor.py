@@ -8,9 +8,8 @@ from typing import NamedTuple
 from probes.errors import UsageError
 from probes.printable import counted
 from probes.proof.finding import Finding
-from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import current, is_whole
-from probes.run_directory.ledger_lines import LedgerContents, LedgerLine
+from probes.run_directory.ledger_lines import LedgerContents, LedgerLine, run_head
 
 GROWN = ("ledger-grown", "anchor-resumed")
 FEWEST_DIGITS = 32  # 8 digits can be forged within seconds

@@ -24,8 +24,7 @@ from probes.proof.comparison.merged_run import MergedRun
 from probes.proof.comparison.pairing import PlanOrder, Rename, is_parallel, pair, renamed, without_wrappers
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.reader.selection import Numbers, Selection
-from probes.run_directory.launch.epoch_weights import epoch_tables
-from probes.run_directory.launch.whole_weights import WholeTensor, first_manifests, whole_tensors
+from probes.run_directory.launch.whole_weights import WholeTensor, epoch_tables, first_manifests, whole_tensors
 from probes.run_directory.listing import Directory
 from probes.run_directory.search import meant_run
 

@@ -24,9 +24,8 @@ from probes.proof.start_check import StartCheck, other_file
 from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.launch.launch_file import worlds
-from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger import current
-from probes.run_directory.ledger_lines import EARLIER, LedgerLine, breaches, read_ledgers, series_rows
+from probes.run_directory.ledger_lines import EARLIER, LedgerLine, breaches, head_of, read_ledgers, series_rows
 from probes.run_directory.listing import Directory
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")

@@ -14,8 +14,7 @@ from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
 from probes.proof.run_check import RunCheck
 from probes.run_directory.file_name import attempt_of_manifest
-from probes.run_directory.launch.epoch_weights import weights_by_epoch
-from probes.run_directory.launch.whole_weights import weights_at_start
+from probes.run_directory.launch.whole_weights import weights_at_start, weights_by_epoch
 from probes.run_directory.listing import Directory
 from probes.run_directory.search import is_run, remote_url, run_directories
 

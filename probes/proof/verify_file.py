@@ -23,7 +23,7 @@ from probes.progress.loops import with_progress
 from probes.proof.finding import CODES, Finding
 from probes.proof.manifest_check import TEXTS, CheckedOrigins
 from probes.proof.series_check import SeriesDigests, changes, stored_digest_changes
-from probes.run_directory.launch.epoch_weights import tables_of
+from probes.run_directory.launch.whole_weights import tables_of
 from probes.signature import DTYPES
 
 COLUMNS = ("epoch", "microstep", "call", "backward")

@@ -20,8 +20,7 @@ from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
 from probes.run_directory.attempts import ALL_STEPS, Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, ended_before, without
-from probes.run_directory.launch.epoch_weights import weights_by_epoch
-from probes.run_directory.launch.whole_weights import weights_at_start
+from probes.run_directory.launch.whole_weights import weights_at_start, weights_by_epoch
 from probes.run_directory.listing import TRAIN, Directory, directory_at
 from probes.run_directory.search import meant_run, remote_url
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -290,3 +290,13 @@ def _broken(name: str, number: int, entry: LedgerLine, expected: int, before: st
     return Breach(
         "ledger-edited", name, f"line {number} ({entry.file}) follows a line with the hash {entry.previous[:12]}; {place} changed"
     )
+
+
+def head_of(ledgers: Sequence[LedgerContents]) -> str:
+    """The head of a run: of its ledger, or over the heads of all its ledgers; empty if no ledger has a line."""
+    return run_head({ledger.name: ledger.heads[-1] for ledger in ledgers if ledger.heads})
+
+
+def run_head(heads: Mapping[str, str]) -> str:
+    """The head over the heads of ledgers by name; with one ledger, its head."""
+    return blake3_hex(canonical(dict(heads))) if len(heads) > 1 else next(iter(heads.values()), "")

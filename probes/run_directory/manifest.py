@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from probes.digest import Proof, blake3_hex, canonical
 
 FORMATS = ("manifest.v1",)
+MODULUS, LANES = (1 << 61) - 1, 2  # a sum of the elements of a tensor is a number below this for each lane (`schemas/weights.v1.md`)
+DIGITS = 16  # of each, hexadecimal
 
 
 class ManifestRecord(BaseModel):
@@ -280,6 +282,11 @@ def weights_of_models(models: Iterable[ModelRecord | WeightsRecord]) -> str | No
         return None
     rows = {model.name: sorted([one.name, one.dtype, one.shape, one.digest] for one in model.tensors) for model in found}
     return combined({name: blake3_hex(canonical(of)) for name, of in rows.items()})
+
+
+def sum_text(lanes: Sequence[int]) -> str:
+    """A sum as manifests state it: 16 hexadecimal digits for each lane."""
+    return "".join(f"{lane:0{DIGITS}x}" for lane in lanes)
 
 
 def identity(manifest: Manifest) -> Identity:

@@ -11,9 +11,8 @@ from pathlib import Path
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.progress.loops import with_progress
 from probes.run_directory.file_name import KEPT, TEMPORARY, Stem, final_name, ledger_files, parse_stem, spare_journals
-from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import Ledger
-from probes.run_directory.ledger_lines import FIRST, LedgerLine
+from probes.run_directory.ledger_lines import FIRST, LedgerLine, run_head
 from probes.run_directory.listing import Directory
 from probes.run_directory.owner.claim import claims
 from probes.run_directory.owner.ownership import own

@@ -11,8 +11,7 @@ from probes.errors import Problem
 from probes.printable import aligned, counted
 from probes.run_directory.create import shown
 from probes.run_directory.launch.absent import ended_before
-from probes.run_directory.launch.run_head import head_of
-from probes.run_directory.ledger_lines import read_ledgers, series_rows
+from probes.run_directory.ledger_lines import head_of, read_ledgers, series_rows
 from probes.runner.summary import HEADER, RIGHT, Row, RunSummary, missing_lines
 from probes.signature import size
 

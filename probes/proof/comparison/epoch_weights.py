@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from probes.proof.comparison.difference import WeightsDifference
-from probes.run_directory.launch.epoch_weights import EpochTables
+from probes.run_directory.launch.whole_weights import EpochTables
 from probes.run_directory.manifest import TensorRecord
 
 NONE = "nothing recorded"

@@ -16,7 +16,7 @@ from probes.clock import SeriesKey
 from probes.proof.finding import Finding
 from probes.reader.ranks.full import Coordinate, sharding_of
 from probes.run_directory.attempts import ListedFile
-from probes.run_directory.launch.epoch_weights import EpochTables, epoch_tables
+from probes.run_directory.launch.whole_weights import EpochTables, epoch_tables
 from probes.run_directory.listing import Directory
 from probes.run_directory.manifest import TensorRecord
 

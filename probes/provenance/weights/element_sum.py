@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probes.digest import Hasher
-from probes.run_directory.launch.whole_weights import LANES, MODULUS
+from probes.run_directory.manifest import LANES, MODULUS
 
 Places = NDArray[np.int64]
 Numbers = NDArray[np.uint64]

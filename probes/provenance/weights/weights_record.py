@@ -14,13 +14,13 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from probes.digest import Hasher
 from probes.provenance.weights.element_sum import Places, element_sum, part_places, whole_places
-from probes.run_directory.launch.whole_weights import sum_text
 from probes.run_directory.manifest import (
     ModelRecord,
     ModuleRecord,
     ShardingRecord,
     TensorRecord,
     WeightsRecord,
+    sum_text,
     weights_of_models,
 )
 from probes.tensors import DTYPE_NAMES, NotCapturable, local, placement_name

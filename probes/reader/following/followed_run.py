@@ -23,8 +23,7 @@ from probes.reader.run import RunReader, closings_of, missing_of, trigger_events
 from probes.reader.selection import Selection
 from probes.run_directory.attempts import UNSEALED
 from probes.run_directory.file_name import Stem, ledger_files, parse_stem
-from probes.run_directory.launch.run_head import head_of
-from probes.run_directory.ledger_lines import LedgerContents, breaches, read_ledger
+from probes.run_directory.ledger_lines import LedgerContents, breaches, head_of, read_ledger
 from probes.run_directory.listing import Directory
 from probes.run_directory.search import is_run
 

@@ -1,22 +1,27 @@
-"""The weights of a launch, independent of their layout on its ranks: sums of the parts in the manifests of all ranks."""
+"""The weights of a run, independent of their layout on its ranks: sums of the parts that all ranks state.
+
+Those at the start are in the manifests, those at the end of an epoch in the closing records of its files.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from probes.digest import blake3_hex, canonical
-from probes.plain_file import plain_object, read_plain
-from probes.run_directory.file_name import attempt_of_manifest, manifest_files
-from probes.run_directory.manifest import check_shape
+from pydantic import ValidationError
 
-MODULUS = (1 << 61) - 1
-LANES = 2
-DIGITS = 16
+from probes.digest import blake3_hex, canonical
+from probes.errors import FileRefused
+from probes.plain_file import plain_object, read_plain
+from probes.run_directory.attempts import ListedFile
+from probes.run_directory.file_name import attempt_of_manifest, manifest_files
+from probes.run_directory.listing import Directory
+from probes.run_directory.manifest import DIGITS, LANES, MODULUS, WeightsRecord, check_shape, sum_text, weights_of_models
 
 _SUM = re.compile(rf"[0-9a-f]{{{DIGITS * LANES}}}")
 _CUT = re.compile(r"S\(\d+(?:, \d+)?\)")
@@ -38,11 +43,6 @@ class WholeTensor(NamedTuple):
     shape: tuple[int, ...]
     sum: str
     lacks: str = ""
-
-
-def sum_text(lanes: Sequence[int]) -> str:
-    """A sum as manifests state it: 16 hexadecimal digits for each lane."""
-    return "".join(f"{lane:0{DIGITS}x}" for lane in lanes)
 
 
 def first_manifests(directory: Path) -> list[dict[str, Any]]:
@@ -123,3 +123,79 @@ def _joined(head: tuple[str, tuple[int, ...]], rows: Sequence[Row]) -> WholeTens
         return WholeTensor(*head, "", "replicas of a part differ")
     lanes = [[int(text[DIGITS * lane : DIGITS * (lane + 1)], 16) for (text,) in parts.values()] for lane in range(LANES)]
     return WholeTensor(*head, sum_text([sum(one) % MODULUS for one in lanes]))
+
+
+class EpochTables(NamedTuple):
+    """The tables of tensors that the ranks of a run stated at the end of one epoch.
+
+    Attributes:
+        epoch: its number.
+        ranks: by rank, one table for each model.
+        files: by rank, the file that states it.
+        absent: whether a rank has a file of the epoch, but states nothing.
+    """
+
+    epoch: int
+    ranks: dict[int, list[WeightsRecord]]
+    files: dict[int, str]
+    absent: bool
+
+    @property
+    def whole(self) -> dict[tuple[str, str], WholeTensor]:
+        """The tensors of all ranks by the name of their model and their own."""
+        return whole_tensors({"models": [one.model_dump(mode="json") for one in tables]} for _, tables in sorted(self.ranks.items()))
+
+    @property
+    def weights(self) -> str | None:
+        """The digest of all tensors, the same in every layout; None if it is not known."""
+        return None if self.absent else weights_of(self.whole)
+
+
+def tables_of(closing: Mapping[str, Any]) -> list[WeightsRecord] | None:
+    """The tables of tensors in a closing record, which is untrusted; None if it has none.
+
+    Raises:
+        ValueError: they do not fit their schema, or `weights` of the record does not follow from them.
+    """
+    stated = closing.get("models")
+    if stated is None:
+        return None
+    if not isinstance(stated, list):
+        raise ValueError("`models` is not a list")
+    try:
+        found = [WeightsRecord.model_validate(one) for one in stated]
+    except ValidationError as error:
+        raise ValueError(f"`models` does not fit its schema: {error.errors()[0]['msg']}") from error
+    if weights_of_models(found) != closing.get("weights"):
+        raise ValueError("`weights` does not follow from `models`")
+    return found
+
+
+def epoch_tables(directory: Directory) -> Iterator[EpochTables]:
+    """The tables at the end of each epoch that has any, in order.
+
+    Raises:
+        FileRefused: a table does not fit its schema.
+    """
+    epochs: dict[int, dict[int, ListedFile]] = defaultdict(dict)
+    for found in directory.current:  # of the segments of an epoch, the last one counts
+        if found.sealed:
+            epochs[found.epoch][found.rank] = found
+    for epoch, files in sorted(epochs.items()):
+        stated = {rank: _stated(directory, found.name) for rank, found in files.items()}
+        ranks = {rank: tables for rank, tables in stated.items() if tables is not None}
+        if ranks:
+            yield EpochTables(epoch, ranks, {rank: found.name for rank, found in files.items()}, len(ranks) < len(stated))
+
+
+def _stated(directory: Directory, name: str) -> list[WeightsRecord] | None:
+    closing = directory.file(name).document("closing")  # without keeping it: a table is as large as that of a manifest
+    try:
+        return tables_of(closing) if isinstance(closing, dict) else None
+    except ValueError as error:
+        raise FileRefused("epoch-root", f'the closing record of "{directory.path / name}" cannot be used: {error}') from error
+
+
+def weights_by_epoch(directory: Directory) -> dict[int, str | None]:
+    """The digest of the weights at the end of each epoch that states them, the same in every layout; None if it is not known."""
+    return {one.epoch: one.weights for one in epoch_tables(directory)}

@@ -11,7 +11,7 @@ import torch
 from blake3 import blake3
 
 from probes.provenance.weights.element_sum import element_sum, part_places, whole_places
-from probes.run_directory.launch.whole_weights import MODULUS, sum_text
+from probes.run_directory.manifest import MODULUS, sum_text
 from probes.tensors import DTYPE_NAMES
 
 NAMES = sorted(name for name in DTYPE_NAMES.values() if "int4" not in name and "bits" not in name and not name.startswith(("q", "uint1_")))
