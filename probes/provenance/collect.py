@@ -21,12 +21,10 @@ from probes.provenance.code_files import are_kept, class_files, code_reads, modu
 from probes.provenance.environment import environment, generators, machine
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
-from probes.provenance.weights.weights_record import ModuleTree, devices_of, model_record, weights_now
+from probes.provenance.weights_record import ModuleTree, devices_of, model_record
 from probes.run_directory.create import where_started
 from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity
 from probes.spec.load import LoadedSpec
-
-__all__ = ["CollectedProvenance", "Script", "Surroundings", "collect", "generators", "this_script", "weights_now"]
 
 
 class Script(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.utils.data import Dataset
 
 from probes.digest import blake3_hex, canonical
-from probes.provenance.weights.weights_record import tensor_hex
+from probes.provenance.weights_record import tensor_hex
 from probes.tensors import NotCapturable
 
 LARGEST_DATA = 256 << 20  # limit of bytes of one data set in memory that are hashed, which takes at most a fifth of a second

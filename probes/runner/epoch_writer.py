@@ -12,7 +12,9 @@ from probes.hooks.capture.account import LOSSES, Account
 from probes.hooks.capture.accumulator import Accumulator, LastClock
 from probes.hooks.capture.run_state import CaptureWriter, RunState, StepState
 from probes.plan import Plan
-from probes.provenance.collect import Surroundings, generators, weights_now
+from probes.provenance.collect import Surroundings
+from probes.provenance.environment import generators
+from probes.provenance.weights_record import weights_now
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
 from probes.runner.attached.attached_hooks import Live

@@ -18,8 +18,9 @@ from torch.nn.utils import parametrizations
 
 from probes.provenance.code import repository as recorded_repository
 from probes.provenance.code import with_home, without_home
-from probes.provenance.collect import CollectedProvenance, Script, collect, generators, this_script, weights_now
-from probes.provenance.weights.weights_record import tensor_hex
+from probes.provenance.collect import CollectedProvenance, Script, collect, this_script
+from probes.provenance.environment import generators
+from probes.provenance.weights_record import tensor_hex, weights_now
 from probes.run_directory.manifest import Manifest, identity
 from probes.signature import DTYPES
 from probes.tensors import DTYPE_NAMES

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from probes.digest import blake3_hex, canonical
 from probes.hooks.capture.tracing import breaks_graph, outside_graphs
 from probes.provenance.environment import generators
-from probes.provenance.weights.weights_record import tensor_hex
+from probes.provenance.weights_record import tensor_hex
 from probes.tensors import NotCapturable
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

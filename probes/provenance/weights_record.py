@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from probes.digest import Hasher
-from probes.provenance.weights.element_sum import Places, element_sum, part_places, whole_places
+from probes.provenance.element_sum import Places, element_sum, part_places, whole_places
 from probes.run_directory.manifest import (
     ModelRecord,
     ModuleRecord,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from blake3 import blake3
 
-from probes.provenance.weights.element_sum import element_sum, part_places, whole_places
+from probes.provenance.element_sum import element_sum, part_places, whole_places
 from probes.run_directory.manifest import MODULUS, sum_text
 from probes.tensors import DTYPE_NAMES
 
