@@ -333,7 +333,7 @@ class EpochWriter:
         ]
         found: dict[str, Any] = {"steps": ended.steps, "accounts": bindings, "random": generators().model_dump(mode="json")}
         found |= self.surroundings.end_epoch()
-        found["loaders"] = [*loader_watch.seen.records.values()]
+        found["loaders"] = [*loader_watch.seen.records.values()] if loader_watch.seen is not None else []
         late = self.surroundings.late_sources()
         try:
             found |= {"sources": self.recording.keep_sources(late)} if late else {}

@@ -39,13 +39,13 @@ class LoaderWatch:
     Attributes:
         thread: the thread of the loop.
         fetched: the passes of the loop whose batches another thread fetches; None until one does.
-        seen: what the loaders draw from.
+        seen: what the loaders draw from; None until there is one.
     """
 
     def __init__(self) -> None:
         self.listeners: tuple[LoaderListener, ...] = ()
         self.dataset = ""
-        self.seen = SeenLoaders()
+        self.seen: SeenLoaders | None = None
         self._passes: dict[int, WatchedPass] = {}  # by the id of the iterator
         self._outer: dict[int, WatchedPass] = {}  # by the id of a loader with an `__iter__` of its own
         self._loaders: dict[int, int] = {}  # id of a loader -> its key
@@ -130,7 +130,7 @@ class LoaderWatch:
         self._wrapped.clear()
         if vars(DataLoader).get("__init_subclass__") is self._subclass_hook:
             del DataLoader.__init_subclass__
-        self.seen = SeenLoaders()
+        self.seen = None
         self._streams.clear()
         if self.fetched is not None:
             self.fetched.passes.clear()
@@ -229,6 +229,7 @@ class LoaderWatch:
             known = self._loaders[id(loader)] = next(self._numbers)
             weakref.finalize(loader, self._lose_loader, id(loader)).atexit = False
             self.dataset = self.dataset or type(loader.dataset).__name__
+            self.seen = self.seen or SeenLoaders()
             self.seen.see(loader)
         return known
 
