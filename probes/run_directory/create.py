@@ -11,9 +11,9 @@ from pathlib import Path
 from probes.digest import blake3_hex
 from probes.errors import StorageError
 from probes.plain_file import sync_directory
-from probes.run_directory.file_name import final_name, manifest_files, manifest_name
+from probes.run_directory.file_name import final_name, manifest_files
 from probes.run_directory.launch.launch_file import is_launch_file, launches
-from probes.run_directory.owner.claim import FoundClaim, claims, is_claim
+from probes.run_directory.owner.claim import claims, is_claim
 from probes.run_directory.owner.ownership import Ownership, is_of_start, own
 from probes.run_directory.publish import write_whole
 
@@ -87,7 +87,7 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = 
     left = unfinished(directory)
     if not claims(directory):  # else the claim says more than the files
         _refuse_used(directory, run_id, rank, left)
-    owned = own(directory, run_id, rank, task=task, take_over=take_over, ends=lambda found: not _has_begun(found))
+    owned = own(directory, run_id, rank, task=task, take_over=take_over, ends=lambda found: not found.has_begun)
     with owned.released_if_it_fails():
         owned.sweep()
         _refuse_used(directory, run_id, rank, set())  # another run may have begun and ended between the look and the claim
@@ -98,14 +98,9 @@ def unfinished(directory: Path) -> set[str]:
     """The files of starts that were killed before their manifest had its name; they belong to no run."""
     names: set[str] = set()
     for found in claims(directory):
-        if found.claim.files and found.life != "alive" and not _has_begun(found):
+        if found.claim.files and found.life != "alive" and not found.has_begun:
             names |= {path.name for path in directory.iterdir() if is_of_start(path.name, found.claim.files)}
     return names
-
-
-def _has_begun(found: FoundClaim) -> bool:
-    """Whether the start of a claim was finished: its manifest, which is written last, exists."""
-    return (found.path.parent / manifest_name(1, found.rank)).exists()
 
 
 def _refuse_used(directory: Path, run_id: str, rank: int | None, left: set[str]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from probes.errors import FileRefused, StorageError
 from probes.host import boot_id, is_local, process_namespace, started
 from probes.plain_file import plain_object, read_plain
-from probes.run_directory.file_name import final_name, temporary_name
+from probes.run_directory.file_name import final_name, manifest_name, temporary_name
 from probes.run_directory.owner.heartbeat import BEAT_SECONDS
 
 PATIENCE = 60.0  # seconds without a heartbeat after which an owner counts as ended
@@ -107,6 +107,11 @@ class FoundClaim(NamedTuple):
         if claim.is_near:
             return "alive" if claim.runs else "dead"
         return "dead" if not claim.proof and claim.host == socket.gethostname() and claim.boot_id not in ("", boot_id()) else "unknown"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its start was finished: the manifest, which is written last, exists."""
+        return (self.path.parent / manifest_name(1, self.rank)).exists()
 
     @property
     def is_orphaned(self) -> bool:

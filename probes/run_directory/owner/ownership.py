@@ -224,7 +224,7 @@ def own(
             if not ends(other):
                 raise StorageError(_left(directory, other.claim))
         generation = max((other.generation for other in found if other.rank == rank), default=0) + 1
-        carried = {name for other in found if not _has_begun(other) for name in other.claim.files}
+        carried = {name for other in found if not other.has_begun for name in other.claim.files}
         owned = _publish(directory, rank, generation, run_id, task, tuple(sorted(carried)))
         if owned is None:
             continue
@@ -266,11 +266,6 @@ def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
 def is_of_start(name: str, files: tuple[str, ...]) -> bool:
     """Whether a file is one of these, or one that was about to become one."""
     return name in files or final_name(name) in files
-
-
-def _has_begun(found: FoundClaim) -> bool:
-    """Whether the start of a claim was finished: its manifest, which is written last, exists."""
-    return (found.path.parent / manifest_name(1, found.rank)).exists()
 
 
 def _others(directory: Path, run_id: str, rank: int | None) -> list[FoundClaim]:
