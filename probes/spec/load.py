@@ -15,7 +15,7 @@ from probes.errors import Problem, SpecError, StorageError, UsageError
 from probes.plugins import granted
 from probes.printable import counted, html_lines
 from probes.spec.compose import copy_places, file_bytes, first_bytes, gather, lay_defaults, preset_path, problem, similar_preset
-from probes.spec.cross_checks import faults_of
+from probes.spec.cross_checks.spec_rules import faults_of
 from probes.spec.key_hints import meant_key, misspelt
 from probes.spec.models import VERSION, Spec
 from probes.spec.override import override

@@ -1,30 +1,21 @@
-"""A spec as far as it can be read: correct parts are validated, and incorrect parts are known by their place.
-
-Rules that compare several keys run on such a spec too. A rule that reads a place that cannot be read stops there, since whatever it
-would say may be wrong; all other rules continue. So faults across keys are reported together with the faults within them.
-"""
+"""A spec as far as it can be read: correct parts are validated, and incorrect parts are known by their place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from probes.spec.cross_checks.fault import Unreadable
 from probes.spec.models import VERSION, Spec
-from probes.spec.when import SpecPart
 from probes.spec.yaml.document import Document, Path
 
-T = TypeVar("T")
 MOST_PASSES = 100  # each pass leaves out faulty parts, which can make the enclosing parts faulty
 KEY = "[key]"  # pydantic's mark in the location of a faulty key
 STAND_IN = {"version": VERSION, "probes": {"stand-in": {"hook": "forward", "modules": ["any"]}}}
 """Replacements for required parts that cannot be read; no rule sees them."""
-
-
-class Unreadable(Exception):
-    """A rule has read a place of the spec that cannot be read."""
 
 
 class Places:
@@ -161,7 +152,11 @@ class _GuardedPart:
         return type(self._part)
 
     def has(self, key: str) -> bool:
-        """Whether the key exists; if not, it may be misspelt."""
+        """Whether the key exists, even with a value that cannot be read.
+
+        Raises:
+            Unreadable: the key may be misspelt.
+        """
         if key not in self._raw and (*self._path, key) in self._places:
             raise Unreadable
         return key in self._raw
@@ -211,32 +206,3 @@ class _GuardedList(Sequence[Any]):
 
     def __len__(self) -> int:
         return len(self._raw)
-
-
-def is_given(part: SpecPart, key: str) -> bool:
-    """Whether a part has a value for a key, even one that cannot be read.
-
-    Raises:
-        Unreadable: the key may be misspelt.
-    """
-    if not issubclass(type(part), _GuardedPart):
-        return getattr(part, key) is not None
-    return cast(_GuardedPart, part).has(key)
-
-
-def readable(members: Sequence[T]) -> Iterator[tuple[int, T]]:
-    """The readable members of a list, with their indices."""
-    yield from _readable(members, range(len(members)))
-
-
-def readable_items(members: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-    """The readable members of a mapping, with their names."""
-    yield from _readable(members, members)
-
-
-def _readable(members: Any, keys: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    for key in keys:
-        try:
-            yield key, members[key]
-        except Unreadable:
-            continue

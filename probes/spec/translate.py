@@ -9,7 +9,7 @@ from typing import Any
 from probes.error_codes import CODES
 from probes.errors import Problem, closest, nearest
 from probes.spec.compose import problem
-from probes.spec.cross_checks import Fault
+from probes.spec.cross_checks.fault import Fault
 from probes.spec.key_hints import HOOKS_MEANT, hint_for
 from probes.spec.models import VERSION
 from probes.spec.when import RANGES

@@ -30,6 +30,10 @@ class SpecPart(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=False, serialize_by_alias=True
     )
 
+    def has(self, key: str) -> bool:
+        """Whether a key that may be absent has a value."""
+        return getattr(self, key) is not None
+
 
 class Range(SpecPart):
     """A set of numbers: the list `at`, or a combination of `from`, `until`, `every` and `first`.

@@ -7,16 +7,15 @@ from probes.errors import closest, nearest
 from probes.module_glob import ModuleGlob
 from probes.registry import COMPARISONS
 from probes.spec.against import SOURCES
-from probes.spec.cross_checks.fault import Fault, Faults, Rules
+from probes.spec.cross_checks.fault import Fault, Faults, Rules, readable
 from probes.spec.models import Probe, Spec
-from probes.spec.partial import is_given, readable
 
 
 def _one_source(probe: Probe) -> Faults:
     against = probe.against
     if against is None:
         return
-    given = [name for name in SOURCES if is_given(against, name)]
+    given = [name for name in SOURCES if against.has(name)]
     if not given:
         message = "`against` names no tensor to compare with"
         yield Fault("wrong-comparison", message, ("against",), "add `step: previous`, `series: PROBE` or `run: DIR`", key=True)
@@ -24,7 +23,7 @@ def _one_source(probe: Probe) -> Faults:
         message = f"`against` is one of `step`, `series` and `run`, and has `{given[0]}` and `{given[1]}`"
         yield Fault("wrong-comparison", message, ("against", given[1]), f"remove `{given[1]}`, or write two probes", key=True)
     for key, needs in (("probe", ("run",)), ("target", ("series", "run"))):
-        if given and is_given(against, key) and not {*needs} & {*given}:
+        if given and against.has(key) and not {*needs} & {*given}:
             message = f"`{key}` has no effect with `{given[0]}`"
             yield Fault("no-effect", message, ("against", key), f"remove it; it belongs to `{needs[-1]}`", key=True)
 
@@ -38,14 +37,14 @@ def _one_target_of_a_run(probe: Probe) -> Faults:
 
 def _one_comparison(probe: Probe) -> Faults:
     found = [(index, one) for index, one in readable(probe.transforms) if isinstance(one, TensorComparison)]
-    wanted = is_given(probe, "against")
+    wanted = probe.has("against")
     for index, one in found if not wanted else ():
         message = f"`{one.kind}` compares two tensors, and the probe has no `against`"
         yield Fault("wrong-comparison", message, ("transforms", index), "add `against`, such as `against: {step: previous}`")
     for index, one in found[1:]:
         message = f"a second comparison, `{one.kind}`: a probe has one"
         yield Fault("wrong-comparison", message, ("transforms", index), "write two probes")
-    if wanted and not found and len([*readable(probe.transforms)]) == len(probe.transforms) and not is_given(probe, "edit"):
+    if wanted and not found and len([*readable(probe.transforms)]) == len(probe.transforms) and not probe.has("edit"):
         message = "`against` has no effect without a transform that compares"
         yield Fault("wrong-comparison", message, ("against",), f"add one of {', '.join(COMPARISONS)} to `transforms`", key=True)
     merged = next((index for index, one in readable(probe.transforms) if isinstance(one, Accumulation)), None)
@@ -65,10 +64,10 @@ def _known_series(spec: Spec, probe: Probe) -> Faults:
         yield Fault("unknown-probe", message, at, nearest(against.series, spec.probes))
         return
     other = spec.probes[against.series]
-    reason = "is disabled" if not other.enabled else "has an `edit`, and captures nothing" if is_given(other, "edit") else ""
+    reason = "is disabled" if not other.enabled else "has an `edit`, and captures nothing" if other.has("edit") else ""
     if reason:
         yield Fault("no-effect", f"probe `{against.series}` {reason}, so there is no tensor to compare with", at, "name another probe")
-    elif other is probe and not is_given(against, "target"):
+    elif other is probe and not against.has("target"):
         message = "each value of the probe would be compared with itself"
         yield Fault("wrong-comparison", message, at, 'add `target`, such as `target: "**"` to compare each target with each other')
 

@@ -1,13 +1,21 @@
-"""Faults across keys, and the rules that find them."""
+"""Faults across keys, and the rules that find them.
+
+Rules run on a spec also where some of its places cannot be read (`probes.spec.partial`). A rule that reads such a place stops there, since
+whatever it would say may be wrong; all other rules continue. So faults across keys are reported together with the faults within them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from probes.spec.partial import Unreadable, readable
+T = TypeVar("T")
+
+
+class Unreadable(Exception):
+    """A rule has read a place of the spec that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +65,21 @@ def repeated(key: str) -> Callable[[Any], Faults]:
                 yield Fault("no-effect", f"`{member}` is listed twice; the second has no effect", (key, index), "remove one of them")
 
     return rule
+
+
+def readable(members: Sequence[T]) -> Iterator[tuple[int, T]]:
+    """The readable members of a list, with their indices."""
+    yield from _readable(members, range(len(members)))
+
+
+def readable_items(members: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """The readable members of a mapping, with their names."""
+    yield from _readable(members, members)
+
+
+def _readable(members: Any, keys: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    for key in keys:
+        try:
+            yield key, members[key]
+        except Unreadable:
+            continue

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 
 from probes.component import Accumulation
 from probes.module_glob import ModuleGlob
-from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
+from probes.spec.cross_checks.fault import Fault, Faults, Rules, readable, repeated
 from probes.spec.models import Probe
-from probes.spec.partial import is_given, readable
 from probes.value_path import HOOK_OF, LOOP, NATURAL, OF_OPTIMIZER, WITHOUT_KEYS, OperationName, Reference, ValuePath
 
 
@@ -108,7 +107,7 @@ def _values_of_loop(probe: Probe) -> Faults:
         elif not probe.of_loop:
             message = f"value `{path}` is logged by the training loop, and the other values belong to modules"
             yield Fault("value-and-place", message, ("values", index), "write two probes")
-        if is_given(probe, "edit"):
+        if probe.has("edit"):
             yield Fault("no-effect", f"`{path}` is logged and cannot be edited", ("values", index), "remove the `edit`")
 
 
@@ -152,7 +151,7 @@ def _keys_of_value(probe: Probe) -> Faults:
 
 def _edit_of_memory(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
-        if ValuePath.parse(text).root == "memory" and is_given(probe, "edit"):
+        if ValuePath.parse(text).root == "memory" and probe.has("edit"):
             yield Fault("no-effect", "`memory` is measured and cannot be edited", ("values", index), "remove it, or the `edit`")
 
 
@@ -224,7 +223,7 @@ def _with_edit(key: str) -> Callable[[Probe], Faults]:
     """The rule that a key of captures has no place in a probe that edits."""
 
     def rule(probe: Probe) -> Faults:
-        if getattr(probe, key) and is_given(probe, "edit"):
+        if getattr(probe, key) and probe.has("edit"):
             message = f"`{key}` has no effect in a probe with `edit`; a probe either captures or edits"
             yield Fault("no-effect", message, (key,), "write two probes", key=True)
 
@@ -247,13 +246,13 @@ def _second_accumulation(probe: Probe) -> Faults:
 
 
 def _trigger_and_edit(probe: Probe) -> Faults:
-    if is_given(probe.when, "trigger") and is_given(probe, "edit"):
+    if probe.when.has("trigger") and probe.has("edit"):
         message = "`trigger` has no effect in a probe with `edit`: it selects captures, and an edit makes none"
         yield Fault("no-effect", message, ("when", "trigger"), "write two probes", key=True)
 
 
 def _trigger_and_accumulation(probe: Probe) -> Faults:
-    if not is_given(probe.when, "trigger"):
+    if not probe.when.has("trigger"):
         return
     merged = next((transform.kind for _, transform in readable(probe.transforms) if isinstance(transform, Accumulation)), None)
     if merged is not None:
@@ -273,7 +272,7 @@ def _mask_of_a_call(probe: Probe) -> Faults:
 
 
 def _gather_on_some_ranks(probe: Probe) -> Faults:
-    if is_given(probe, "gather") and is_given(probe.when, "ranks"):
+    if probe.has("gather") and probe.when.has("ranks"):
         message = (
             "`gather: full` is a collective, in which all ranks take part, and `ranks` leaves some out: they would wait for each other"
         )
@@ -281,7 +280,7 @@ def _gather_on_some_ranks(probe: Probe) -> Faults:
 
 
 def _mask_of_an_edit(probe: Probe) -> Faults:
-    if not is_given(probe, "edit") or probe.edit is None:
+    if not probe.has("edit") or probe.edit is None:
         return
     roots = {path.root for path in probe.value_paths}
     paths = probe.edit.input_paths()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from probes.errors import closest, nearest
 from probes.signature import Signature, SignatureError
-from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
+from probes.spec.cross_checks.fault import Fault, Faults, Rules, readable, repeated
 from probes.spec.models import Probe, Spec
-from probes.spec.partial import is_given, readable
 from probes.spec.rules import LOWER, UPPER, Rule
 
 
@@ -20,15 +19,15 @@ def _probe_with_numbers(spec: Spec, rule: Rule) -> Faults:
     probe = spec.probes.get(rule.probe)
     if probe is None:
         return
-    reason = "is disabled" if not probe.enabled else "has an `edit`, and stores no numbers" if is_given(probe, "edit") else ""
-    if not reason and is_given(probe.when, "trigger"):
+    reason = "is disabled" if not probe.enabled else "has an `edit`, and stores no numbers" if probe.has("edit") else ""
+    if not reason and probe.when.has("trigger"):
         reason = "has a `trigger`, so its numbers wait in memory and are not checked"
     if reason:
         yield Fault("no-effect", f"the rule has no effect: probe `{rule.probe}` {reason}", ("probe",), "name another probe")
 
 
 def _one_bound_on_a_side(rule: Rule) -> Faults:
-    given = [key for key in (*UPPER, *LOWER) if is_given(rule, key)]
+    given = [key for key in (*UPPER, *LOWER) if rule.has(key)]
     if not given:
         yield Fault("rule-bounds", "the rule has no bound", (), "add one of `above`, `at_least`, `below`, `at_most`", key=True)
     for pair in (UPPER, LOWER):
@@ -45,7 +44,7 @@ def _bounds_that_can_be_kept(rule: Rule) -> Faults:
 
 
 def _divides_a_number(rule: Rule) -> Faults:
-    if is_given(rule, "divided_by") and not is_given(rule, "number"):
+    if rule.has("divided_by") and not rule.has("number"):
         yield Fault("no-effect", "`divided_by` has no effect without `number`", ("divided_by",), "add `number`", key=True)
 
 

@@ -1,17 +1,24 @@
-"""Rules between the parts of a spec."""
+"""Rules between the parts of a spec, and the way through all its parts with the rules of each.
+
+Each rule is a function from a part to the faults in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from probes.component import Sink
+from probes.component import Sink, TensorComparison
 from probes.errors import nearest
 from probes.record_options import RecordOptions
 from probes.sinks.kernels.run_file import name_fault as file_name_fault
-from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
-from probes.spec.models import ModelSelector, Probe, Spec
-from probes.spec.partial import Unreadable, is_given, readable, readable_items
+from probes.spec.cross_checks.against_rules import AGAINST_IN_SPEC_RULES, AGAINST_RULES
+from probes.spec.cross_checks.fault import Fault, Faults, Rules, Unreadable, checked, readable, readable_items, repeated
+from probes.spec.cross_checks.probe_rules import PROBE_RULES
+from probes.spec.cross_checks.rule_rules import RULE_IN_SPEC_RULES, RULE_RULES
+from probes.spec.cross_checks.when_rules import CONDITION_IN_SPEC_RULES, CONDITION_RULES, RANGE_RULES, WHEN_RULES, WHERE_RULES
+from probes.spec.models import Defaults, ModelSelector, Probe, Spec
 from probes.spec.texts import name_fault
+from probes.spec.when import RANGES, Range, When
 
 
 def _declared_sinks(spec: Spec, probe: Probe) -> Faults:
@@ -42,13 +49,13 @@ def _model_of_several(spec: Spec, probe: Probe) -> Faults:
 
 
 def _edit_allowed(spec: Spec, probe: Probe) -> Faults:
-    if not spec.allow_edits and is_given(probe, "edit"):
+    if not spec.allow_edits and probe.has("edit"):
         message = "the probe changes values of the model, and the spec does not allow edits"
         yield Fault("edits-not-allowed", message, ("edit",), "add `allow_edits: true` at the top level", key=True)
 
 
 def _sees_without_edit(spec: Spec, probe: Probe) -> Faults:
-    if probe.sees is not None and not any(is_given(other, "edit") for other in spec.probes.values()):
+    if probe.sees is not None and not any(other.has("edit") for other in spec.probes.values()):
         message = "`sees` has no effect in a spec without an `edit`; every value is the original"
         yield Fault("no-effect", message, ("sees",), "remove it", key=True)
 
@@ -101,7 +108,7 @@ def _sink_files(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _sinks_in_use(spec: Spec) -> Faults:
-    used = {sink for probe in spec.probes.values() if not is_given(probe, "edit") for sink in probe.sinks or [*spec.sinks]}
+    used = {sink for probe in spec.probes.values() if not probe.has("edit") for sink in probe.sinks or [*spec.sinks]}
     unknown = used - {*spec.sinks}  # may be meant for one that is declared
     for name in spec.sinks if used and not unknown else ():
         if name not in used:
@@ -142,3 +149,68 @@ SPEC_RULES: Rules = (
     _some_enabled,
     _on_limit,
 )
+
+
+def faults_of(spec: Spec) -> Faults:
+    """Every fault across the keys of a spec, as far as the spec can be read."""
+    yield from checked(SPEC_RULES, (), spec)
+    yield from checked((_of_defaults, _of_probes, _of_rules), (), spec)
+
+
+def _of_defaults(spec: Spec) -> Faults:
+    if spec.defaults is not None:
+        yield from checked(DEFAULTS_RULES, ("defaults",), spec.defaults)
+        yield from checked((_of_schedule,), ("defaults",), spec.defaults)
+
+
+def _of_probes(spec: Spec) -> Faults:
+    for name, probe in readable_items(spec.probes):
+        at = ("probes", name)
+        yield from checked(PROBE_RULES, at, probe)
+        yield from checked(PROBE_IN_SPEC_RULES, at, spec, probe)
+        yield from checked((_of_schedule,), at, probe)
+        yield from checked((_of_trigger_in_spec, _of_where, _of_comparison), at, spec, probe)
+
+
+def _of_rules(spec: Spec) -> Faults:
+    for name, rule in readable_items(spec.rules):
+        at = ("rules", name)
+        yield from checked(RULE_RULES, at, rule)
+        yield from checked(RULE_IN_SPEC_RULES, at, spec, rule)
+
+
+def _of_schedule(part: Probe | Defaults) -> Faults:
+    if part.when is not None:
+        yield from checked(WHEN_RULES, ("when",), part.when)
+        for name in RANGES:
+            yield from checked((_of_range,), ("when", name), part.when, name)
+        yield from checked((_of_trigger,), ("when", "trigger"), part.when)
+
+
+def _of_range(when: When, name: str) -> Faults:
+    chosen: Range | None = getattr(when, name)
+    if chosen is not None:
+        yield from checked(RANGE_RULES, (), chosen)
+
+
+def _of_trigger(when: When) -> Faults:
+    if when.trigger is not None:
+        yield from checked(CONDITION_RULES, (), when.trigger)
+
+
+def _of_trigger_in_spec(spec: Spec, probe: Probe) -> Faults:
+    if probe.when.trigger is not None:
+        yield from checked(CONDITION_IN_SPEC_RULES, ("when", "trigger"), spec, probe.when.trigger)
+
+
+def _of_where(spec: Spec, probe: Probe) -> Faults:
+    if probe.where is not None:
+        yield from checked(CONDITION_RULES, ("where",), probe.where)
+        yield from checked(CONDITION_IN_SPEC_RULES, ("where",), spec, probe.where)
+        yield from checked(WHERE_RULES, (), probe)
+
+
+def _of_comparison(spec: Spec, probe: Probe) -> Faults:
+    if probe.has("against") or any(isinstance(transform, TensorComparison) for _, transform in readable(probe.transforms)):
+        yield from checked(AGAINST_RULES, (), probe)
+        yield from checked(AGAINST_IN_SPEC_RULES, (), spec, probe)

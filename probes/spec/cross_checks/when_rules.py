@@ -1,27 +1,62 @@
-"""Rules within a condition, and between it and its probe."""
+"""Rules of `when` and `where`: within a range and a schedule, within a condition, and between a condition and its probe."""
 
 from __future__ import annotations
 
 from probes.component import Accumulation, TensorComparison
 from probes.errors import closest, nearest
-from probes.spec.cross_checks.fault import Fault, Faults, Rules
+from probes.spec.cross_checks.fault import Fault, Faults, Rules, readable, repeated
 from probes.spec.models import Probe, Spec
-from probes.spec.partial import is_given, readable
-from probes.spec.when import Condition, Trigger
+from probes.spec.when import Condition, Range, Trigger, When
 
 BOUNDS = ("above", "below", "outside")
 KEYS = ("series", "loop", "of", *BOUNDS, "deviations", "window")
 
 
+def _at_and_others(part: Range) -> Faults:
+    if part.at is not None and part.given:
+        other = part.given[0]
+        yield Fault("range", f"`at` cannot be combined with `{other}`; it already lists every number", (other,), f"remove `{other}`")
+
+
+def _empty_range(part: Range) -> Faults:
+    if part.at is None and not part.given:
+        yield Fault("range", "the range is empty, so it selects no number", (), "to select all numbers, remove the key")
+    if part.at is not None and not part.at:
+        hint = "list numbers, or disable the probe: `enabled: false`"
+        yield Fault("range", "`at` is empty, so it selects no number", ("at",), hint)
+
+
+def _until_before_from(part: Range) -> Faults:
+    first = part.from_ or 0
+    if part.until is not None and part.until <= first:
+        message = f"`until` (`{part.until}`) must be greater than `from` (`{first}`); `until` itself is not selected"
+        yield Fault("range", message, ("until",), f"write {first + 1} or more")
+
+
+def _first_and_every_one(part: Range) -> Faults:
+    if part.every == 1 and part.first is not None:
+        yield Fault("range", "`first` has no effect with `every: 1`, which selects every number", ("first",), "remove one of the two")
+
+
+def _phases(when: When) -> Faults:
+    if not when.phases:
+        yield Fault("phases", "`phases` is empty, so the probe never captures", ("phases",), "write [train], or remove the key")
+    for index, phase in readable(when.phases):
+        if phase in ("all", ""):
+            yield Fault(
+                "phases", f"`{phase}` is not the name of a phase; list the phases by name", ("phases", index), "write [train, eval]"
+            )
+
+
 def _bounded(condition: Condition) -> Faults:
-    if not _is_nonfinite(condition) and not any(is_given(condition, bound) for bound in BOUNDS):
+    if not _is_nonfinite(condition) and not any(condition.has(bound) for bound in BOUNDS):
         yield Fault("missing-key", "the condition has no bound", (), "add `above:`, `below:` or `outside: [low, high]`", key=True)
 
 
 def _no_bounds_of_nonfinite(condition: Condition) -> Faults:
     if _is_nonfinite(condition):
         for name in KEYS:
-            if is_given(condition, name):
+            if condition.has(name):
                 message = f"`{name}` has no effect on `nonfinite`, which looks at every element"
                 yield Fault("no-effect", message, (name,), "remove it, or write `kind: threshold`", key=True)
 
@@ -50,10 +85,10 @@ def _window_of_deviations(condition: Condition) -> Faults:
 
 
 def _one_place(condition: Condition) -> Faults:
-    if is_given(condition, "series") and is_given(condition, "loop"):
+    if condition.has("series") and condition.has("loop"):
         message = "`series` and `loop` both say which number is compared"
         yield Fault("wrong-condition", message, ("loop",), "remove one of the two", key=True)
-    elif is_given(condition, "loop") and is_given(condition, "of"):
+    elif condition.has("loop") and condition.has("of"):
         message = "`of` has no effect with `loop`: a logged value is the number"
         yield Fault("no-effect", message, ("of",), "remove it", key=True)
 
@@ -78,7 +113,7 @@ def _is_nonfinite(condition: Condition) -> bool:
 
 
 def _where_and_accumulation(probe: Probe) -> Faults:
-    if probe.where is None or any(is_given(probe.where, key) for key in ("of", "series", "loop")):
+    if probe.where is None or any(probe.where.has(key) for key in ("of", "series", "loop")):
         return
     merged = next((transform.kind for _, transform in readable(probe.transforms) if isinstance(transform, Accumulation)), None)
     if merged is not None:
@@ -86,34 +121,26 @@ def _where_and_accumulation(probe: Probe) -> Faults:
         yield Fault("wrong-condition", message, ("where",), "add `of`, such as `of: {kind: norm}`", key=True)
 
 
-def _known_series_of_where(spec: Spec, probe: Probe) -> Faults:
-    if probe.where is not None:
-        yield from _known_series(spec, probe.where, ("where",))
-
-
-def _known_series_of_trigger(spec: Spec, probe: Probe) -> Faults:
-    if probe.when.trigger is not None:
-        yield from _known_series(spec, probe.when.trigger, ("when", "trigger"))
-
-
-def _known_series(spec: Spec, condition: Condition, at: tuple[str, ...]) -> Faults:
+def _known_series(spec: Spec, condition: Condition) -> Faults:
     """The probe whose number is compared must exist, capture, and have one number for each value."""
     name = condition.series
     if name is None:
         return
     if name not in spec.probes:
         message = f"probe `{name}` does not exist; the nearest are {closest(name, spec.probes)}"
-        yield Fault("unknown-probe", message, (*at, "series"), nearest(name, spec.probes))
+        yield Fault("unknown-probe", message, ("series",), nearest(name, spec.probes))
         return
     other = spec.probes[name]
-    reason = "is disabled" if not other.enabled else "has an `edit`, and captures nothing" if is_given(other, "edit") else ""
+    reason = "is disabled" if not other.enabled else "has an `edit`, and captures nothing" if other.has("edit") else ""
     if reason:
-        yield Fault("no-effect", f"probe `{name}` {reason}, so it has no number", (*at, "series"), "name another probe")
-    elif not is_given(condition, "of") and any(isinstance(one, Accumulation) for _, one in readable(other.transforms)):
+        yield Fault("no-effect", f"probe `{name}` {reason}, so it has no number", ("series",), "name another probe")
+    elif not condition.has("of") and any(isinstance(one, Accumulation) for _, one in readable(other.transforms)):
         message = f"probe `{name}` has one value for each epoch, and a condition needs a number in each step"
-        yield Fault("wrong-condition", message, (*at, "series"), "add `of`, such as `of: {kind: norm}`, or name another probe")
+        yield Fault("wrong-condition", message, ("series",), "add `of`, such as `of: {kind: norm}`, or name another probe")
 
 
+RANGE_RULES: Rules = (_at_and_others, _empty_range, _until_before_from, _first_and_every_one, repeated("at"))
+WHEN_RULES: Rules = (_phases, repeated("phases"))
 CONDITION_RULES: Rules = (_bounded, _no_bounds_of_nonfinite, _possible_bounds, _window_of_deviations, _one_place, _one_number)
 WHERE_RULES: Rules = (_where_and_accumulation,)
-CONDITION_IN_SPEC_RULES: Rules = (_known_series_of_where, _known_series_of_trigger)
+CONDITION_IN_SPEC_RULES: Rules = (_known_series,)
