@@ -10,17 +10,17 @@ from hashlib import sha256
 from pathlib import Path as FilePath
 from typing import Any
 
+from pydantic import ValidationError
+
 from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError
 from probes.plugins import granted
 from probes.printable import counted, html_lines
-from probes.spec.compose import copy_places, file_bytes, first_bytes, gather, lay_defaults, preset_path, problem, similar_preset
+from probes.spec.compose import file_bytes, first_bytes, gather, lay_defaults, preset_path, problem, similar_preset
 from probes.spec.cross_checks.spec_rules import faults_of
-from probes.spec.key_hints import meant_key, misspelt
 from probes.spec.models import VERSION, Spec
 from probes.spec.override import override
-from probes.spec.partial import PartialSpec
-from probes.spec.translate import placed, shown, translate, unknown_key
+from probes.spec.problems import problems_of, shown
 from probes.spec.variables import substitute
 from probes.spec.yaml.document import Document, Mark, Path
 
@@ -115,6 +115,8 @@ def load_spec(spec: Any, *, overrides: Sequence[str] = (), allow_plugins: Sequen
         StorageError: the file cannot be read.
         UsageError: a plug-in is allowed that is not installed.
     """
+    if not allow_plugins:
+        return _loaded(spec, overrides)
     with granted(allow_plugins):
         return _loaded(spec, overrides)
 
@@ -173,13 +175,14 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     """
     files: list[tuple[str, str]] = []
     document = gather(text, name, folder, files)
-    override(document, overrides)
+    if overrides:
+        override(document, overrides)
     _version(document)
-    _correct(document)
-    substitute(document)
-    lay_defaults(document)
     document.data.setdefault("name", _stem(name))
-    spec = _validated(document)
+    written = document.copy()
+    spec = _read(document)
+    if spec is None:
+        raise SpecError(problems_of(written))
     return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), folder, document)
 
 
@@ -202,36 +205,17 @@ def _version(document: Document) -> None:
     raise SpecError([problem(document, ("version",), "wrong-version", message, "write `version: 1`")])
 
 
-def _correct(document: Document) -> None:
-    """Report misspelt keys that hold further keys, and read these as those of the key that is meant."""
-    for path, meant in misspelt(document.data):
-        document.problems.append(unknown_key(document, path))
-        part: Any = document.data
-        for word in path[:-1]:
-            part = part[word]
-        part[meant] = part.pop(path[-1])
-        copy_places(document, document, part[meant], path, (*path[:-1], meant))
-
-
-def _validated(document: Document) -> Spec:
-    """The spec of a document; faults between keys are reported together with those within them."""
-    if () in document.unreadable:
-        raise SpecError(_sorted(document.problems))
-    partial = PartialSpec(document, meant_key)
-    faults = [placed(document, fault) for fault in faults_of(partial.spec)]
-    problems = [*document.problems, *translate(document, partial.entries), *faults]
-    if problems:
-        raise SpecError(_sorted(problems))
-    return partial.spec
-
-
-def _sorted(problems: list[Problem]) -> list[Problem]:
-    return sorted(_once(problems), key=lambda found: (found.file, found.line, found.column, found.code))
-
-
-def _once(problems: list[Problem]) -> list[Problem]:
-    """Problems without repetition: one mistake in `defaults` appears in every probe."""
-    return list({(found.code, found.file, found.line, found.column, found.message): found for found in problems}.values())
+def _read(document: Document) -> Spec | None:
+    """The spec of a document; None if anything is wrong with it."""
+    substitute(document)
+    lay_defaults(document)
+    if document.problems:
+        return None
+    try:
+        spec = Spec.model_validate(document.data)
+    except ValidationError:
+        return None
+    return spec if next(faults_of(spec), None) is None else None
 
 
 __all__ = ["LoadedSpec", "Mark", "load_spec", "load_text"]

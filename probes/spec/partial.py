@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
 from probes.spec.cross_checks.fault import Unreadable
+from probes.spec.key_hints import meant_key
 from probes.spec.models import VERSION, Spec
 from probes.spec.yaml.document import Document, Path
 
@@ -49,16 +50,14 @@ class PartialSpec:
 
     Args:
         document: the document; it knows the places that YAML or a variable made unreadable.
-        meant: gives the key that an unknown key of a part probably means, or an empty text.
 
     Attributes:
         spec: the spec; reading a place of it that cannot be read raises `Unreadable`.
         entries: what pydantic found wrong, each with its place in the document.
     """
 
-    def __init__(self, document: Document, meant: Callable[[str, Any, Path], str]) -> None:
+    def __init__(self, document: Document) -> None:
         self.data = document.data
-        self.meant = meant
         self.entries: list[tuple[Path, Any]] = []
         self._unreadable = Places(document.unreadable)
         self.spec = cast(Spec, guarded(self._validated(), self.data, (), self._unreadable))
@@ -91,7 +90,7 @@ class PartialSpec:
 
     def _meant(self, path: Path) -> list[Path]:
         """The place of the key that an unknown key probably means."""
-        meant = self.meant(str(path[-1]), self.data, path[:-1])
+        meant = meant_key(str(path[-1]), self.data, path[:-1])
         return [(*path[:-1], meant)] if meant and not self._has(path[:-1], meant) else []
 
     def _has(self, path: Path, key: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,10 @@ class Document:
     values: dict[Path, Mark] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unreadable: set[Path] = field(default_factory=set)
+
+    def copy(self) -> Document:
+        """The document again, with its own data, places and problems."""
+        return Document(deepcopy(self.data), dict(self.keys), dict(self.values), list(self.problems), set(self.unreadable))
 
     def refuse(self, path: Path, problem: Problem) -> None:
         """Add a problem; the value at its path cannot be read."""

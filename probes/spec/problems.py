@@ -1,4 +1,4 @@
-"""Problems of a spec: pydantic's errors and faults across keys, in plain words and at their places in the YAML."""
+"""Everything that is wrong with a spec, in plain words and at its place in the YAML: errors of pydantic, and faults across keys."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 from probes.error_codes import CODES
 from probes.errors import Problem, closest, nearest
-from probes.spec.compose import problem
-from probes.spec.cross_checks.fault import Fault
-from probes.spec.key_hints import HOOKS_MEANT, hint_for
+from probes.spec.compose import copy_places, lay_defaults, problem
+from probes.spec.cross_checks.spec_rules import faults_of
+from probes.spec.key_hints import HOOKS_MEANT, hint_for, misspelt
 from probes.spec.models import VERSION
+from probes.spec.partial import PartialSpec
+from probes.spec.variables import substitute
 from probes.spec.when import RANGES
 from probes.spec.yaml.document import Document, Path
 from probes.spec.yaml.scalars import kind_of
@@ -40,7 +42,43 @@ BOUNDS = {
 }
 
 
-def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[Problem]:
+def problems_of(document: Document) -> list[Problem]:
+    """Everything that is wrong with a spec, in the order of its lines; faults across keys are reported together with those within them.
+
+    Args:
+        document: the document as it is written, without the values of variables and `defaults`; it is changed.
+    """
+    _correct(document)
+    substitute(document)
+    lay_defaults(document)
+    if () in document.unreadable:
+        return _sorted(document.problems)
+    partial = PartialSpec(document)
+    faults = [problem(document, fault.at, fault.code, fault.message, fault.hint, key=fault.key) for fault in faults_of(partial.spec)]
+    return _sorted([*document.problems, *_translated(document, partial.entries), *faults])
+
+
+def _correct(document: Document) -> None:
+    """Report misspelt keys that hold further keys, and read these as those of the key that is meant."""
+    for path, meant in misspelt(document.data):
+        document.problems.append(_unknown_key(document, path))
+        part: Any = document.data
+        for word in path[:-1]:
+            part = part[word]
+        part[meant] = part.pop(path[-1])
+        copy_places(document, document, part[meant], path, (*path[:-1], meant))
+
+
+def _sorted(problems: list[Problem]) -> list[Problem]:
+    return sorted(_once(problems), key=lambda found: (found.file, found.line, found.column, found.code))
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    """Problems without repetition: one mistake in `defaults` appears in every probe."""
+    return list({(found.code, found.file, found.line, found.column, found.message): found for found in problems}.values())
+
+
+def _translated(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[Problem]:
     """The problems that pydantic found.
 
     Args:
@@ -60,12 +98,7 @@ def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[P
     return [error.problem() for error in found]
 
 
-def placed(document: Document, fault: Fault) -> Problem:
-    """Convert a fault across keys to a problem."""
-    return problem(document, fault.at, fault.code, fault.message, fault.hint, key=fault.key)
-
-
-def unknown_key(document: Document, path: Path) -> Problem:
+def _unknown_key(document: Document, path: Path) -> Problem:
     """The problem of a key that its part does not have."""
     name, above = str(path[-1]), path[:-1]
     message = f"`{name}` is not a key of {_part(document, above)}"
@@ -108,7 +141,7 @@ class _PydanticError:
         if self.kind == "missing":
             return self._missing(str(self.loc[-1]))
         if self.kind == "extra_forbidden":
-            return unknown_key(self.document, self.path)
+            return _unknown_key(self.document, self.path)
         return self._value()
 
     def _missing(self, name: str) -> Problem:
