@@ -1,7 +1,8 @@
-"""The tensor that an edit takes from a file, from an earlier run, or from the program."""
+"""The tensors that an edit takes from a file, from an earlier run, or from the program."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,22 @@ from probes.component import Edit
 from probes.digest import blake3_hex
 from probes.edits.kernels.tensor_source import EditSource
 from probes.errors import ProbesError, nearest
+from probes.plan.binding import Binding
 from probes.plan.draft import MatchedValue, ProbeDraft
 
 
-def source_of(draft: ProbeDraft, target: MatchedValue) -> tuple[Tensor | None, str]:
+def with_edit_tensors(draft: ProbeDraft, target: MatchedValue, binding: Binding, edit: Edit) -> Binding:
+    """A binding of an edit, with the tensors that the edit takes."""
+    source, digest = _source(draft, target, edit)
+    found = {name: _given(draft, name, ("edit",))[0] for name in dict.fromkeys(edit.given_names())}
+    given = {name: tensor for name, tensor in found.items() if tensor is not None}
+    digests = {name: digest_of(tensor) for name, tensor in given.items()}
+    return replace(binding, source=source, source_blake3=digest, given=given, given_blake3=digests)
+
+
+def _source(draft: ProbeDraft, target: MatchedValue, edit: Edit) -> tuple[Tensor | None, str]:
     """The tensor that an edit's `from` names, and BLAKE3 of its bytes; (None, "") without one."""
-    source: EditSource | None = getattr(draft.probe.edit, "from_", None)
+    source: EditSource | None = getattr(edit, "from_", None)
     if source is None:
         return None, ""
     if source.given is not None:
@@ -49,17 +60,10 @@ def given_name(edit: Edit | None) -> str:
     return (source.given or "") if source is not None else ""
 
 
-def given_names(edit: Edit | None) -> tuple[str, ...]:
+def given_names(edit: Edit) -> tuple[str, ...]:
     """The names of all tensors that the program gives to an edit."""
     source = given_name(edit)
-    return () if edit is None else tuple(dict.fromkeys([*([source] if source else []), *edit.given_names()]))
-
-
-def given_of(draft: ProbeDraft) -> dict[str, Tensor]:
-    """The tensors that the program gives to an edit, except that of `from`."""
-    names = draft.probe.edit.given_names() if draft.probe.edit is not None else ()
-    found = {name: _given(draft, name, ("edit",))[0] for name in dict.fromkeys(names)}
-    return {name: tensor for name, tensor in found.items() if tensor is not None}
+    return tuple(dict.fromkeys([*([source] if source else []), *edit.given_names()]))
 
 
 def _given(draft: ProbeDraft, name: str, place: tuple[str, ...] = ("edit", "from")) -> tuple[Tensor | None, str]:

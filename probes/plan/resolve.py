@@ -1,9 +1,10 @@
-"""Resolving a spec against a model: patterns to targets, values to hooks, signatures through transforms."""
+"""Resolving a spec against a model: patterns to targets, values to hooks, signatures through transforms and conditions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from torch.nn import Module
@@ -12,15 +13,15 @@ from probes.component import TensorComparison, Transform
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
 from probes.plan.checks.bindings import check, rule_problems
-from probes.plan.checks.conditions import check_conditions
 from probes.plan.checks.operations import check_operation_of, check_operations
 from probes.plan.draft import MatchedValue, ProbeDraft
-from probes.plan.edit_source import digest_of, given_of, source_of
+from probes.plan.edit_source import with_edit_tensors
 from probes.plan.match_modules import module_values
 from probes.plan.match_tensors import tensor_values
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
+from probes.spec.when import Condition
 from probes.value_path import PARAMETER_ROOTS
 
 
@@ -83,7 +84,8 @@ def _bindings(draft: ProbeDraft) -> Iterator[Binding]:
     if count > limit:
         draft.refuse("too-many-matches", f"matches {count} targets, the limit is {limit}", "narrow it or raise `limits.matches_per_probe`")
         return
-    check_operations(draft)
+    if draft.probe.ops:
+        check_operations(draft)
     seen: set[tuple[int, str, str]] = set()
     for target in matched:
         name = (id(target.node.module), target.path if target.root in PARAMETER_ROOTS else "", target.value)
@@ -105,7 +107,6 @@ def _values(draft: ProbeDraft) -> Iterator[MatchedValue]:
 
 def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
     probe, node = draft.probe, target.node
-    source, digest = source_of(draft, target)
     seen = target.seen if target.seen.dtype else Signature(dims=probe.dims)
     stored = _transformed(draft, seen, draft.probe.transforms)
     first = (
@@ -113,8 +114,8 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
         if draft.probe.against is None or draft.problems
         else _transformed(draft, seen, draft.probe.transforms[: _compared(draft.probe)])
     )
-    check_conditions(draft, target.value, first, stored)
-    return Binding(
+    _check_conditions(draft, target.value, first, stored)
+    found = Binding(
         index=0,
         name=draft.name,
         probe=probe,
@@ -128,11 +129,8 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
         keys=target.keys,
         stored=stored,
         op=target.op,
-        source=source,
-        source_blake3=digest,
-        given=(given := given_of(draft)),
-        given_blake3={name: digest_of(tensor) for name, tensor in given.items()},
     )
+    return found if probe.edit is None else with_edit_tensors(draft, target, found, probe.edit)
 
 
 def _compared(probe: Probe) -> int:
@@ -148,3 +146,33 @@ def _transformed(draft: ProbeDraft, signature: Signature, transforms: Sequence[T
             draft.refuse("transform-does-not-fit", f"transform `{transform.kind}`: {error}", "", "transforms", index)
             return Signature()
     return signature
+
+
+def _check_conditions(draft: ProbeDraft, value: str, seen: Signature, stored: Signature) -> None:
+    """Refuse conditions that do not compare one number, as far as that is known.
+
+    Args:
+        draft: the probe.
+        value: the value path.
+        seen: what is known about the value.
+        stored: what is known about it after the transforms.
+    """
+    for condition, place in _conditions(draft):
+        try:
+            number = stored if condition.of is None else condition.of.out(seen)
+        except SignatureError as error:
+            draft.refuse("wrong-condition", f"`{condition.of.kind if condition.of else ''}` of `{value}`: {error}", "", *place, "of")
+            continue
+        if number.shape is not None and None not in number.shape and prod(size or 0 for size in number.shape) != 1:
+            what = f"the stored `{value}`" if condition.of is None else f"`{condition.of.kind}` of `{value}`"
+            message = f"a condition compares one number, and {what} is `{number}`"
+            hint = "add `of`, such as `of: {kind: norm}`" if condition.of is None else "reduce all axes, such as `{kind: reduce, op: max}`"
+            draft.refuse("wrong-condition", message, hint, *place)
+
+
+def _conditions(draft: ProbeDraft) -> Iterator[tuple[Condition, tuple[str, ...]]]:
+    trigger = draft.probe.when.trigger
+    if draft.probe.where is not None and not draft.probe.where.is_elsewhere:
+        yield draft.probe.where, ("where",)
+    if trigger is not None and trigger.kind == "threshold" and not trigger.is_elsewhere:
+        yield trigger, ("when", "trigger")

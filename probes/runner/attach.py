@@ -94,7 +94,7 @@ def _check_model(model: object, spec: object) -> None:
 
 
 def _refuse_unused(plan: Plan, given: Mapping[str, Any]) -> None:
-    wanted = {name for probe in plan.spec.probes.values() for name in given_names(probe.edit)}
+    wanted = {name for probe in plan.spec.probes.values() if probe.edit for name in given_names(probe.edit)}
     for name in given:
         if name not in wanted:
             raise UsageError(f"the spec takes no tensor `{name}`; {nearest(name, wanted) or 'an edit takes one by `{given: NAME}`'}")

@@ -78,9 +78,9 @@ def _possible_edits(bound: Bound) -> None:
 def _compiled_by_an_old_torch(bound: Bound) -> None:
     """Refuse hooks in a compiled module if torch would drop them from the graph, or raise during training."""
     oldest = ".".join(map(str, OLDEST_COMPILER))
-    for draft, binding in _pairs(bound) if is_older(torch.__version__, OLDEST_COMPILER) else ():
+    for draft, binding in _pairs(bound):
         region = draft.tree.compiled_region(binding.module)
-        if region is not None:
+        if region is not None and is_older(torch.__version__, OLDEST_COMPILER):
             whole = f"`{region.path}`" if region.path else "the model"
             message = f"{whole} is compiled, and torch {torch.__version__} drops hooks from compiled graphs"
             draft.refuse("old-compiler", message, f"install torch {oldest} or later, or leave out `torch.compile` in this run")
