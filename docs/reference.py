@@ -22,9 +22,7 @@ from probes.component import Component
 from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
-from probes.spec.against import Against
-from probes.spec.models import Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Spec, StepRule, Tolerance
-from probes.spec.rules import Rule
+from probes.spec.models import Against, Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Rule, Spec, StepRule, Tolerance
 from probes.spec.schema import spec_schema
 from probes.spec.when import Condition, Range, Trigger, When
 

@@ -14,7 +14,7 @@ from probes.plan.binding import Binding, SecondTensor
 from probes.plan.draft import ProbeDraft
 from probes.reader import run as reader
 from probes.reader.run import RunReader
-from probes.spec.against import Against
+from probes.spec.models import Against
 
 Bound = list[tuple[ProbeDraft, list[Binding]]]
 

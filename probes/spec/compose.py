@@ -14,9 +14,8 @@ from typing import Any
 from probes.errors import FileRefused, Problem, SpecError, StorageError
 from probes.plain_file import regular
 from probes.spec.recognition import is_spec
-from probes.spec.yaml.document import Document, Mark, Path
+from probes.spec.yaml.document import Document, Mark, Path, kind_of
 from probes.spec.yaml.reader import MAX_BYTES, read_partly, too_large
-from probes.spec.yaml.scalars import kind_of
 
 Files = list[tuple[str, str]]
 MAX_FILES = 32

@@ -9,16 +9,17 @@ from pydantic import Discriminator, Field, Tag
 from probes.component import Edit, Sink, Transform
 from probes.printable import counted, html_lines
 from probes.record_options import RecordOptions
-from probes.spec.against import Against
 from probes.spec.kinds import KindOf
-from probes.spec.rules import Rule
-from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Operations, Patterns, Sinks, Tensors, Types, Values
+from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Operations, Pattern, Patterns, Sinks, Tensors, Types, Values
 from probes.spec.when import Condition, SpecPart, When
 from probes.value_path import LOOP, NATURAL, ValuePath
 
 VERSION = 1
+SOURCES = ("step", "series", "run")  # the keys of `against` that say where the tensor is
+UPPER, LOWER = ("above", "at_least"), ("below", "at_most")  # bounds of a rule
 
 Transforms = Annotated[tuple[Annotated[Transform, KindOf("transform")], ...], Field(strict=False)]
+DEFAULT_RECORD = RecordOptions()
 SinkOf = Annotated[Sink | RecordOptions, KindOf("sink")]
 Hook = Literal["tensor", "forward", "pre-forward", "backward"]
 Stage = Literal["increment", "accumulated", "final"]
@@ -68,6 +69,30 @@ class Expect(SpecPart):
             description="each_step: each value of each target must be captured in each due step; some: at least one target must fire once"
         ),
     ] = None
+
+
+class Against(SpecPart):
+    """Names the tensor with which each value of the probe is compared: `step`, `series` or `run`."""
+
+    step: Annotated[
+        Literal["previous", "first"] | None,
+        Field(description="the same value in the due step before, or in the first one of the run"),
+    ] = None
+    series: Annotated[Name | None, Field(description="a probe of the spec: its value in the same step and call")] = None
+    run: Annotated[str | None, Field(min_length=1, description="run directory, relative to the spec: its capture of that clock")] = None
+    probe: Annotated[Name | None, Field(description="with `run`: its probe; default: a probe of the same name")] = None
+    target: Annotated[
+        Pattern | None,
+        Field(
+            description="with `series` or `run`: its target; default: the same target, or the only one. With `series`, a glob compares "
+            "with each match"
+        ),
+    ] = None
+
+    @property
+    def sources(self) -> list[str]:
+        """The given keys that say where the tensor is; exactly one is right."""
+        return [name for name in SOURCES if getattr(self, name) is not None]
 
 
 class Probe(SpecPart):
@@ -133,6 +158,48 @@ class Defaults(SpecPart):
     when: Annotated[When | None, Field(description="schedule")] = None
     sinks: Annotated[Sinks, Field(description="names of sinks")] = ()
     expect: Annotated[Expect | None, Field(description="conditions; the run fails if one does not hold")] = None
+
+
+class Rule(SpecPart):
+    """A bound of captured numbers. A number that is NaN is out of every bound."""
+
+    about: Annotated[str, Field(description="description for readers")] = ""
+    probe: Annotated[Name, Field(description="name of the probe whose captures are checked")]
+    targets: Annotated[Patterns, Field(description="paths or globs of its targets; default: all")] = ()
+    leaves: Annotated[Patterns, Field(description="paths or globs of its leaves, such as output.0; default: all")] = ()
+    number: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="label of the numbers to check, such as zeros of `stats`, or the kind of the transform that makes a single "
+            "number, such as norm; default: every number of a capture",
+        ),
+    ] = None
+    divided_by: Annotated[
+        str | None,
+        Field(min_length=1, description="label of the number to divide by, such as count; where it is 0, nothing is checked"),
+    ] = None
+    above: Annotated[float | None, Field(description="a number above this is out of bounds")] = None
+    at_least: Annotated[float | None, Field(description="a number of at least this is out of bounds")] = None
+    below: Annotated[float | None, Field(description="a number below this is out of bounds")] = None
+    at_most: Annotated[float | None, Field(description="a number of at most this is out of bounds")] = None
+    for_: Annotated[int, Field(alias="for", ge=1, description="number of steps in a row out of bounds that break the rule")] = 1
+    then: Annotated[
+        Literal["note", "stop", "fail"],
+        Field(description="note: report it; stop: also stop the training; fail: also end the run with exit code 1"),
+    ] = "note"
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The given bounds by key."""
+        given = {key: getattr(self, key) for key in (*UPPER, *LOWER)}
+        return {key: value for key, value in given.items() if value is not None}
+
+    def __str__(self) -> str:
+        words = " or ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in self.bounds.items())
+        ratio = f" / {self.divided_by}" if self.divided_by else ""
+        name = f"`{self.number}{ratio}` " if self.number else ""
+        return f"{name}{words}" + (f" in {self.for_} steps in a row" if self.for_ > 1 else "")
 
 
 class Limits(SpecPart):
@@ -212,7 +279,7 @@ class Spec(SpecPart):
     @property
     def record(self) -> RecordOptions:
         """The options of the record: from the entry of `sinks` for it, else the defaults."""
-        return next((options for options in self.sinks.values() if isinstance(options, RecordOptions)), RecordOptions())
+        return next((options for options in self.sinks.values() if isinstance(options, RecordOptions)), DEFAULT_RECORD)
 
     @property
     def reading_sinks(self) -> dict[str, Sink]:

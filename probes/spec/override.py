@@ -7,9 +7,8 @@ from typing import Any
 
 from probes.errors import Problem, SpecError, nearest
 from probes.spec.compose import forget_places
-from probes.spec.yaml.document import Document, Mark, Path
+from probes.spec.yaml.document import Document, Mark, Path, plain
 from probes.spec.yaml.reader import read
-from probes.spec.yaml.scalars import plain
 
 EXAMPLE = "write for example `--set probes.acts.enabled=false`"
 

@@ -15,8 +15,7 @@ from probes.spec.models import VERSION
 from probes.spec.partial import PartialSpec
 from probes.spec.variables import substitute
 from probes.spec.when import RANGES
-from probes.spec.yaml.document import Document, Path
-from probes.spec.yaml.scalars import kind_of
+from probes.spec.yaml.document import Document, Path, kind_of
 
 TYPES = {
     "int_type": "a whole number",

@@ -6,8 +6,7 @@ from typing import Any
 
 from probes.errors import nearest
 from probes.spec.compose import problem
-from probes.spec.yaml.document import Document, Path
-from probes.spec.yaml.scalars import kind_of
+from probes.spec.yaml.document import Document, Path, kind_of
 
 
 def substitute(document: Document) -> None:

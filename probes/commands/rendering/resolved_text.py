@@ -9,8 +9,7 @@ from typing import Any
 from probes.digest import NOT_IN_IDENTITY
 from probes.printable import invisible
 from probes.spec.load import LoadedSpec
-from probes.spec.yaml.document import Path
-from probes.spec.yaml.scalars import plain
+from probes.spec.yaml.document import Path, plain
 
 WIDEST = 60
 

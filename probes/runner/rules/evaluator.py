@@ -17,7 +17,7 @@ from probes.module_glob import ModuleGlob
 from probes.plan import Plan
 from probes.runner.failures import Failures
 from probes.signature import DTYPES
-from probes.spec.rules import Rule
+from probes.spec.models import Rule
 
 MOST_ELEMENTS = 1 << 16  # elements of a capture; larger ones take too long to copy and compare
 MOST_NAMED = 16  # numbers of a series that a verdict names

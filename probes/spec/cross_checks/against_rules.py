@@ -6,9 +6,8 @@ from probes.component import Accumulation, TensorComparison
 from probes.errors import closest, nearest
 from probes.module_glob import ModuleGlob
 from probes.registry import COMPARISONS
-from probes.spec.against import SOURCES
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, readable
-from probes.spec.models import Probe, Spec
+from probes.spec.models import SOURCES, Probe, Spec
 
 
 def _one_source(probe: Probe) -> Faults:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from probes.errors import closest, nearest
 from probes.signature import Signature, SignatureError
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, readable, repeated
-from probes.spec.models import Probe, Spec
-from probes.spec.rules import LOWER, UPPER, Rule
+from probes.spec.models import LOWER, UPPER, Probe, Rule, Spec
 
 
 def _known_probe(spec: Spec, rule: Rule) -> Faults:

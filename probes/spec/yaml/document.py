@@ -1,4 +1,4 @@
-"""A YAML document as plain data, with the place of every key and value."""
+"""A YAML document as plain data, with the place of every key and value; its plain scalars are those of YAML 1.2."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from probes.errors import Problem
 
 Path = tuple[str | int, ...]
+MAX_DIGITS = 18
+KINDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
 
 
 @dataclass(frozen=True)
@@ -65,3 +67,60 @@ class Document:
             if mark is not None:
                 return mark
         return None
+
+
+def plain(text: str) -> str | int | float | bool:
+    """Convert a plain scalar by the YAML 1.2 core schema; the caller handles nulls.
+
+    Raises:
+        ValueError: it looks like a number, but of a kind that is not allowed; the message says which.
+    """
+    if text in ("true", "True", "TRUE"):
+        return True
+    if text in ("false", "False", "FALSE"):
+        return False
+    body = text.lstrip("+-") if text[:1] in "+-" and text[1:2].isdigit() else text
+    digits = body.replace("_", "")
+    if _digits(body):
+        if len(body) > MAX_DIGITS:
+            raise ValueError(f"the number has {len(body)} digits; at most {MAX_DIGITS} are allowed")
+        if len(body) > 1 and body[0] == "0":
+            raise ValueError(
+                f"`{text}` has a leading zero; write {int(body)}, or {_octal(body)} if octal is meant"
+                if _octal(body)
+                else f"`{text}` has a leading zero; write {int(body)}"
+            )
+        return int(text)
+    if body[:2] in ("0x", "0o") and len(body) <= MAX_DIGITS and all(c in "0123456789abcdefABCDEF" for c in body[2:]) and body[2:]:
+        raise ValueError(f"`{text}` is not a decimal number; write it in decimal digits")
+    if body.lower().lstrip("+-") in (".nan", ".inf"):
+        raise ValueError(f"`{text}` is not a finite number")
+    return _float(text, body) if body[:1] in "0123456789." and any(c.isdigit() for c in digits) else text
+
+
+def _float(text: str, body: str) -> str | float:
+    """A decimal number with a point or an exponent, or the text itself."""
+    mantissa, e, exponent = body.replace("E", "e").partition("e")
+    whole, point, part = mantissa.partition(".")
+    power = exponent[1:] if exponent[:1] in ("+", "-") else exponent
+    if not (_digits(whole + part) and (point or e) and (_digits(power) or not e)):
+        return text
+    if len(body) > 2 * MAX_DIGITS:
+        raise ValueError(f"the number has {len(body)} characters; at most {2 * MAX_DIGITS} are allowed")
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"`{text}` is not a finite number")
+    return value
+
+
+def _octal(body: str) -> int | None:
+    return int(body, 8) if all(c in "01234567" for c in body) else None
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def kind_of(value: object) -> str:
+    """The name of the kind of a value, for messages."""
+    return KINDS.get(type(value), type(value).__name__)

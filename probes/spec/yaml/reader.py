@@ -15,9 +15,8 @@ from yaml import events as ev
 
 from probes.errors import MissingExtra, Problem, SpecError
 from probes.printable import invisible
-from probes.spec.yaml.document import Document, Mark, Path
+from probes.spec.yaml.document import Document, Mark, Path, kind_of, plain
 from probes.spec.yaml.hints import cause, is_misindented, missing
-from probes.spec.yaml.scalars import kind_of, plain
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from probes.spec.yaml.scalars import kind_of, plain
+from probes.spec.yaml.document import kind_of, plain
 
 
 @pytest.mark.parametrize(
