@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from probes.cli import cli
 from probes.commands.presets import VIEWS
 from probes.errors import Stopped
-from probes.spec.compose import preset_folder
+from probes.spec.spec_files import preset_folder
 
 PAGE = Path(__file__).with_name("presets.md")
 SHOWN = {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import probes
 from probes.errors import PlanError
 from probes.spec import load_spec
-from probes.spec.compose import preset_folder
+from probes.spec.spec_files import preset_folder
 from tests.pages import script
 from tests.rounding import U32, after
 from tests.test_readme import lasting

@@ -10,7 +10,7 @@ import click
 from probes.commands.rendering.table import table
 from probes.error_codes import CODES, FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import UsageError, nearest
-from probes.spec.compose import preset_names
+from probes.spec.spec_files import preset_names
 
 WIDTH = 100
 FAMILIES = {

@@ -11,8 +11,8 @@ import click
 from probes.commands.options.specs import SKIP_OTHERS, chosen
 from probes.commands.rendering.failure import answer
 from probes.errors import SpecError, StorageError
-from probes.spec.compose import first_bytes
 from probes.spec.format import formatted
+from probes.spec.spec_files import first_bytes
 
 
 @click.command()

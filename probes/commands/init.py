@@ -17,8 +17,8 @@ from probes.commands.options.watching import HELP, OPTION, Watching, models, wat
 from probes.commands.rendering.starting_spec import SCHEMA, Answers, plain_text, preset_text, text_for
 from probes.errors import PlanError, StorageError, UsageError, nearest
 from probes.spec import load_text
-from probes.spec.compose import file_bytes, preset_names, preset_path
 from probes.spec.schema import spec_schema
+from probes.spec.spec_files import file_bytes, preset_names, preset_path
 
 if TYPE_CHECKING:
     from probes.plan.suggestion import Suggestion

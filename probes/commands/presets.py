@@ -8,7 +8,7 @@ import click
 
 from probes.commands.rendering.table import table
 from probes.errors import UsageError, nearest
-from probes.spec.compose import file_bytes, preset_names, preset_path
+from probes.spec.spec_files import file_bytes, preset_names, preset_path
 
 VIEWS = {
     "gradient-flow": "layers over steps, probe `gradients`: a column that fades towards the first row is a gradient that vanishes; "

@@ -13,7 +13,7 @@ from typing import Any
 
 from probes.errors import Problem, SpecError, UsageError, nearest
 from probes.spec import LoadedSpec
-from probes.spec.compose import file_bytes
+from probes.spec.spec_files import file_bytes
 from probes.transforms.python import PythonFunction
 
 LARGEST_CODE = 16 << 20

@@ -1,28 +1,19 @@
-"""Compose files into one tree of plain data: `extends` and `defaults`, each value with its place."""
+"""Compose a spec into one tree of plain data: `extends`, `defaults` and `vars`, each value with its place."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 from collections.abc import Iterator
-from difflib import get_close_matches
-from os.path import normpath
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.errors import FileRefused, Problem, SpecError, StorageError
-from probes.plain_file import regular
-from probes.spec.recognition import is_spec
+from probes.errors import Problem, SpecError, nearest
+from probes.spec.spec_files import extended_root, file_bytes, has_spec_keys, preset_path, similar_file, similar_preset, why_outside
 from probes.spec.yaml.document import Document, Mark, Path, kind_of
-from probes.spec.yaml.reader import MAX_BYTES, read_partly, too_large
+from probes.spec.yaml.reader import read_partly
 
 Files = list[tuple[str, str]]
 MAX_FILES = 32
-_KEYS = "probes|extends|vars|defaults|sinks|limits|models|tolerance|clock|provenance|on_error|durability|allow_edits|rules"
-_NAMES = {"version", "name", "about"}  # keys that other YAML files have, too
-_TOP = re.compile(rb"^[\"']?([^\s#\"':-][^\s\"':]*)[\"']?\s*:", re.MULTILINE)
-_SPEC_KEY = re.compile(rf"^[\"']?(?:{_KEYS})[\"']?\s*:".encode(), re.MULTILINE)
 
 
 def problem(document: Document, path: Path, code: str, message: str, hint: str = "", *, key: bool = False) -> Problem:
@@ -34,45 +25,6 @@ def problem(document: Document, path: Path, code: str, message: str, hint: str =
     return Problem(code, message, hint, mark.file, mark.line, mark.column, mark.width, mark.source, dotted)
 
 
-def file_bytes(path: FilePath, most: int = MAX_BYTES) -> bytes:
-    """The bytes of a spec file, or of another small user file.
-
-    Args:
-        path: a regular file, a link to one, or what the shell passes on below `/dev`.
-        most: a larger file is not read.
-
-    Raises:
-        StorageError: it cannot be read, or is of another kind.
-        SpecError: it is too large.
-    """
-    try:
-        passed_on = path.parent in (FilePath("/dev"), FilePath("/dev/fd"))
-        with os.fdopen(os.open(path, os.O_RDONLY) if passed_on else regular(path, follow=True), "rb") as file:
-            text = file.read(most + 1)
-            size = max(len(text), os.fstat(file.fileno()).st_size)
-    except FileRefused as error:
-        raise StorageError(f'cannot read "{path}": it is not a regular file') from error
-    except (StorageError, OSError) as error:
-        cause = error.__cause__ if isinstance(error, StorageError) else error
-        raise StorageError(f'cannot read "{path}": {getattr(cause, "strerror", None) or error}') from error
-    if size > most:
-        raise SpecError([too_large(size, str(path), most)])
-    return text
-
-
-def first_bytes(path: FilePath) -> bytes:
-    """The bytes of the file named as a spec; through a link, only those of a spec, because messages show its lines.
-
-    Raises:
-        StorageError: it cannot be read, or is a link to a file that is not a spec.
-        SpecError: it is too large.
-    """
-    text = file_bytes(path)
-    if path.is_symlink() and not _is_spec(text):
-        raise StorageError(f'"{path}" is a link to a file that is not a spec: it has no key of a spec at its top level')
-    return text
-
-
 def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Document:
     """Read a document from a file and everything it extends; values of the file itself take precedence.
 
@@ -82,7 +34,7 @@ def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Doc
         folder: where relative names start; None if there is no file.
         files: collects (name, SHA-256) of every file read, the first one first.
     """
-    return _gather(text, name, folder, files, (), None if folder is None else _root(folder.resolve()))
+    return _gather(text, name, folder, files, (), None if folder is None else extended_root(folder.resolve()))
 
 
 def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above: tuple[FilePath, ...], root: FilePath | None) -> Document:
@@ -132,7 +84,7 @@ def _base(
     if len(files) >= MAX_FILES:
         raise SpecError([problem(document, at, "too-many-files", f"more than {MAX_FILES} files are extended")])
     text = file_bytes(path)
-    if not _is_spec(text):  # its lines are not shown, because the file may be any that this user can read
+    if not has_spec_keys(text):  # its lines are not shown, because the file may be any that this user can read
         raise SpecError([problem(document, at, "extends-no-spec", f'"{base}" is not a spec: it has no key of a spec at its top level')])
     shown = base if base.startswith("preset:") else str(path)
     return _gather(text, shown, path.parent, files, (*above, real), root)
@@ -143,64 +95,12 @@ def _path_of(document: Document, base: str, at: Path, folder: FilePath | None, r
     path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
     if FilePath(base).is_absolute():
         raise SpecError([problem(document, at, "absolute-path", f'"{base}" is absolute; write a path relative to the folder of this file')])
-    if root is not None and path is not None and not base.startswith("preset:") and (refused := _outside(path, root)):
+    if root is not None and path is not None and not base.startswith("preset:") and (refused := why_outside(path, root)):
         raise SpecError([problem(document, at, "extends-outside", f'"{base}" {refused}', "copy the file to the folder of this one")])
     if path is None or not path.is_file():
-        hint = similar_preset(base) if path is None else _similar_file(base, path)
+        hint = similar_preset(base) if path is None else similar_file(base, path)
         raise SpecError([problem(document, at, "missing-file", f'"{base}" does not exist', hint)])
     return path
-
-
-def _is_spec(text: bytes) -> bool:
-    """Whether a text has a top-level key that only specs have, or only keys that specs have."""
-    if is_spec(text):
-        return True
-    keys = {key.decode(errors="replace") for key in _TOP.findall(text)}
-    return _SPEC_KEY.search(text) is not None or (bool(keys) and keys <= _NAMES)
-
-
-def _root(folder: FilePath) -> FilePath:
-    """The folder that contains all files that a spec may extend: its repository; without one its own folder."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
-
-
-def _outside(path: FilePath, root: FilePath) -> str:
-    """The reason why a file may not be extended, whether or not it exists; an empty text if it may."""
-    place = FilePath(normpath(FilePath.cwd() / path.parent.resolve() / path.name))
-    if not place.is_relative_to(root):
-        return f'is outside of "{root}", where this spec is'
-    named = FilePath(normpath(FilePath.cwd() / path))
-    links = [below for below in (named, *named.parents) if below.is_relative_to(root) and below != root and below.is_symlink()]
-    return "is a link, or in a folder that is a link" if links else ""
-
-
-def _similar_file(base: str, path: FilePath) -> str:
-    """A hint with a file of a similar name, or with the place where the file was searched."""
-    folder = path.parent
-    others = {other.stem: other.name for other in sorted(folder.glob("*.y*ml"))} if folder.is_dir() else {}
-    near = get_close_matches(path.stem, others, 1)
-    return f"did you mean `{others[near[0]]}`?" if near else f'"{base}" is relative to the folder of this file'
-
-
-def preset_folder() -> FilePath:
-    """The folder of the presets."""
-    return FilePath(__file__).parent.parent / "presets"
-
-
-def preset_names() -> list[str]:
-    """The names of the presets in specs and calls."""
-    return sorted(f"preset:{path.stem}" for path in preset_folder().glob("*.yaml"))
-
-
-def preset_path(name: str) -> FilePath | None:
-    """The file of a preset, or None if there is no such preset."""
-    return preset_folder() / f"{name.removeprefix('preset:')}.yaml" if name in preset_names() else None
-
-
-def similar_preset(name: str) -> str:
-    """A hint with the preset of a similar name, or with all presets; the prefix, which all have, is not compared."""
-    near = get_close_matches(name.removeprefix("preset:"), [known.removeprefix("preset:") for known in preset_names()], 1)
-    return f"did you mean `preset:{near[0]}`?" if near else f"known: {', '.join(preset_names())}"
 
 
 def merge(base: Document, over: Document) -> None:
@@ -270,3 +170,93 @@ def _under(document: Document, low: dict[str, Any], high: dict[str, Any], at: Pa
         elif key == "when" and isinstance(value, dict) and isinstance(high[key], dict):
             result[key] = _under(document, value, high[key], source, place)
     return result
+
+
+def substitute(document: Document) -> None:
+    """Replace `${name}` by the value of a variable; a text of only `${name}` takes the variable's type."""
+    given = document.data.pop("vars", {})
+    if not isinstance(given, dict):
+        if ("vars",) not in document.unreadable:
+            document.refuse(("vars",), problem(document, ("vars",), "wrong-type", "`vars` must be a mapping of names to values"))
+        given = None
+    for name, value in (given or {}).items():
+        _check(document, name, value)
+    variables = Variables(document, given)
+    document.data = variables.walk(document.data, ())
+    variables.refuse_unused()
+
+
+def _check(document: Document, name: str, value: Any) -> None:
+    """Refuse a variable whose value is not a plain scalar."""
+    path = ("vars", name)
+    if isinstance(value, dict | list):
+        message = f"variable `{name}` must be a text, a number or a boolean, got {kind_of(value)}"
+        document.refuse(path, problem(document, path, "wrong-type", message))
+    if isinstance(value, str) and "${" in value:
+        message = f"`{value}` uses a variable; a value of `vars` cannot use another variable"
+        document.refuse(path, problem(document, path, "unknown-variable", message))
+
+
+class Variables:
+    """The variables of a spec, and the names that its texts use.
+
+    Args:
+        document: where they are used.
+        given: name -> value; None if `vars` cannot be read.
+    """
+
+    def __init__(self, document: Document, given: dict[str, Any] | None) -> None:
+        self.document = document
+        self.given = given or {}
+        self.known = given is not None
+        self.used: set[str] = set()
+        self.meant: set[str] = set()
+
+    def walk(self, value: Any, path: Path) -> Any:
+        """A value with the variables in its texts replaced."""
+        if isinstance(value, dict):
+            return {key: self.walk(member, (*path, key)) for key, member in value.items()}
+        if isinstance(value, list):
+            return [self.walk(member, (*path, index)) for index, member in enumerate(value)]
+        return self._replaced(value, path) if isinstance(value, str) and "${" in value else value
+
+    def refuse_unused(self) -> None:
+        """Refuse each variable that no text uses."""
+        for name in self.given:
+            path = ("vars", name)
+            if name not in self.used | self.meant:
+                message = f"variable `{name}` is not used, so it has no effect"
+                self.document.refuse(path, problem(self.document, path, "unused-variable", message, "use it, or remove it", key=True))
+
+    def _replaced(self, text: str, path: Path) -> Any:
+        if text.startswith("${") and text.find("}") == len(text) - 1:
+            return self._value(text[2:-1], path)
+        parts, rest = [], text
+        while "${" in rest:
+            before, _, rest = rest.partition("${")
+            name, closed, rest = rest.partition("}")
+            if not closed:
+                self._refuse(path, f"`{text}` has a `${{` that is not closed", "add `}`")
+                return text
+            value = self._value(name, path)
+            parts += [before, str(value).lower() if isinstance(value, bool) else str(value)]
+        return "".join([*parts, rest])
+
+    def _value(self, name: str, path: Path) -> Any:
+        if name in self.given:
+            self.used.add(name)
+            return self.given[name]
+        if not self.known:
+            self.document.unreadable.add(path)
+            return f"${{{name}}}"
+        if name.isupper() and not self.given:
+            hint = "environment variables are not expanded in specs; declare it under `vars`, and set it with --set"
+        else:
+            self.meant |= {other for other in self.given if nearest(name, [other])}  # report a typo once
+            hint = nearest(f"${{{name}}}", [f"${{{other}}}" for other in self.given])
+            hint = hint or (f"declare it: `vars: {{{name}: ...}}`" if name else "write the name of a variable of `vars`")
+        self._refuse(path, f"variable `${{{name}}}` is not in `vars`", hint)
+        return f"${{{name}}}"
+
+    def _refuse(self, path: Path, message: str, hint: str) -> None:
+        self.document.refuse(path, problem(self.document, path, "unknown-variable", message, hint))

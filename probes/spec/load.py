@@ -16,12 +16,12 @@ from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError
 from probes.plugins import granted
 from probes.printable import counted, html_lines
-from probes.spec.compose import file_bytes, first_bytes, gather, lay_defaults, preset_path, problem, similar_preset
+from probes.spec.compose import gather, lay_defaults, problem, substitute
 from probes.spec.cross_checks.spec_rules import faults_of
 from probes.spec.models import VERSION, Spec
 from probes.spec.override import override
 from probes.spec.problems import problems_of, shown
-from probes.spec.variables import substitute
+from probes.spec.spec_files import file_bytes, first_bytes, preset_path, similar_preset
 from probes.spec.yaml.document import Document, Mark, Path
 
 LATER_KEYS = ("ops",)

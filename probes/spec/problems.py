@@ -8,12 +8,11 @@ from typing import Any
 
 from probes.error_codes import CODES
 from probes.errors import Problem, closest, nearest
-from probes.spec.compose import copy_places, lay_defaults, problem
+from probes.spec.compose import copy_places, lay_defaults, problem, substitute
 from probes.spec.cross_checks.spec_rules import faults_of
 from probes.spec.key_hints import HOOKS_MEANT, hint_for, misspelt
 from probes.spec.models import VERSION
 from probes.spec.partial import PartialSpec
-from probes.spec.variables import substitute
 from probes.spec.when import RANGES
 from probes.spec.yaml.document import Document, Path, kind_of
 

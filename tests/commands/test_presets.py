@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from probes.cli import cli
 from probes.commands.presets import VIEWS, spec_of
 from probes.spec import load_text
-from probes.spec.compose import preset_names
+from probes.spec.spec_files import preset_names
 
 NAMES = [name.removeprefix("preset:") for name in preset_names()]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import probes
 from probes.errors import PlanError, RunError
 from probes.hooks.memory import MemoryMeter
-from probes.spec.compose import preset_folder
+from probes.spec.spec_files import preset_folder
 
 DEVICE = torch.device("cpu")
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from probes.errors import MissingExtra, SpecError
 from probes.spec import load_text
-from probes.spec.compose import preset_folder
 from probes.spec.format import formatted
+from probes.spec.spec_files import preset_folder
 from probes.spec.yaml.reader import read
 from tests.pages import ROOT
 from tests.regenerate import SPECS

@@ -12,7 +12,7 @@ import click
 
 from probes.commands.presets import about, spec_of
 from probes.commands.rendering.starting_spec import remark
-from probes.spec.compose import preset_names
+from probes.spec.spec_files import preset_names
 
 if TYPE_CHECKING:
     from probes.plan.suggestion import SuggestedTarget, Suggestion

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probes.errors import StorageError
-from probes.spec.compose import file_bytes
-from probes.spec.recognition import is_spec
+from probes.spec.spec_files import file_bytes, is_spec
 
 SKIP_OTHERS = "Skip files that are not specs by their content; for hooks that get every YAML file."
 

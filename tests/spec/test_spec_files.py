@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.spec.recognition import is_spec
+from probes.spec.spec_files import is_spec
 from tests.pages import ROOT
 
 SPECS = ROOT / "tests" / "specs"
