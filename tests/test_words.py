@@ -159,7 +159,7 @@ def test_a_module_name_has_one_meaning() -> None:
         inside = path.relative_to(ROOT / "probes")
         if inside.parts[0] not in ("commands", "testing", "transforms", "edits", "sinks") and path.name != "__init__.py":
             places[path.name].append(str(inside))
-    known = {"code.py", "document.py", "epoch_weights.py", "operations.py", "run.py"}
+    known = {"code.py", "document.py", "epoch_weights.py", "run.py"}
     homonyms = {name: found for name, found in places.items() if len(found) > 1 and name not in known}
     assert not homonyms, "say in the name which of the two it is"
 

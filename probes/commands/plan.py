@@ -80,7 +80,7 @@ def _problems_as_json(context: click.Context) -> Iterator[None]:
 def _show(context: click.Context, loaded: LoadedSpec, name: str | None, path: str | None, unfolded: bool, as_json: bool) -> None:
     """Resolve a spec and print its plan; without the name of a model, a script is watched."""
     from probes.plan import resolve
-    from probes.plan.checks.bindings import buffer_problem
+    from probes.plan.checks import buffer_problem
     from probes.plan.prediction import misfits, predict
     from probes.plan.reasons import reasons
     from probes.script.named_model import named_model
@@ -209,7 +209,7 @@ def _waiting(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, int]:
 
 def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
     """Return a line on the memory that probes with a trigger use."""
-    from probes.plan.checks.bindings import held_bytes
+    from probes.plan.checks import held_bytes
 
     held = held_bytes(plan.loaded, _waiting(plan, predicted))
     room = plan.spec.limits.buffer_bytes

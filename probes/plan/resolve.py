@@ -12,8 +12,7 @@ from torch.nn import Module
 from probes.component import TensorComparison, Transform
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
-from probes.plan.checks.bindings import check, rule_problems
-from probes.plan.checks.operations import check_operation_of, check_operations
+from probes.plan.checks import check, check_operation_of, check_operations, rule_problems
 from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.edit_source import with_edit_tensors
 from probes.plan.match_modules import module_values

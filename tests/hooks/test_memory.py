@@ -64,7 +64,7 @@ class Layer(nn.Module):
 @pytest.fixture
 def allocator(monkeypatch: pytest.MonkeyPatch) -> Allocator:
     found = Allocator()
-    for place in ("probes.plan.checks.bindings.memory_counters", "probes.runner.attached.taps.memory_counters"):
+    for place in ("probes.plan.checks.memory_counters", "probes.runner.attached.taps.memory_counters"):
         monkeypatch.setattr(place, lambda device: found)
     return found
 

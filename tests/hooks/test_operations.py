@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import probes
 from probes.errors import EditError, PlanError, RunError
-from probes.plan.checks.operations import known_names
+from probes.plan.checks import known_names
 
 
 class Scores(nn.Module):

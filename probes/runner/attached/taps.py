@@ -25,8 +25,7 @@ from probes.hooks.operations import OperationTap
 from probes.hooks.optimizer import OptimizerTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
-from probes.plan.checks.bindings import memory_counters
-from probes.plan.checks.operations import named_function
+from probes.plan.checks import memory_counters, named_function
 from probes.plan.edit_source import given_name
 from probes.runner.attached.given_tensors import GivenTensors
 from probes.runner.attached.schedule import Schedule, within
