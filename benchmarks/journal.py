@@ -15,8 +15,7 @@ from benchmarks.row import Row
 from benchmarks.turns import by_turns, ratios
 from probes.clock import SeriesKey
 from probes.journal.record import HEADER_BYTES, extent_place
-from probes.journal.write_buffer import memory
-from probes.journal.writer import Journal
+from probes.journal.writer import Journal, memory
 from probes.signature import Descriptor
 
 TOTAL = 64 << 20

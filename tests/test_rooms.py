@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.pages import ROOT, parsed
+from tests.warm import programs
 
 PACKAGE = ROOT / "probes"
 MOST_FILES = 16
+MOST_FOR_THE_TENSOR = 6  # files from the hook to the journal
+MOST_FOR_ALL = 128  # from attach to show, for one probe on one module
 MOST_AT_THE_TOP = 18  # entry points, and the small nouns that every room uses
 ONE_FILE_PER_KIND = {"commands", "transforms", "edits", "sinks", "presets"}  # as many files as there are verbs or kinds
 AT_THE_TOP = {
@@ -104,3 +108,11 @@ def test_the_top_of_the_repository_has_the_files_that_belong_there_and_no_logs()
     if listed.returncode:
         pytest.skip("this is not a git repository")
     assert {name for name in listed.stdout.splitlines() if "/" not in name} == AT_THE_TOP
+
+
+def test_one_capture_is_followed_through_few_files() -> None:
+    pytest.importorskip("torch", reason="a capture needs it")
+    said = programs.run("-m", "benchmarks.traversed", cwd=ROOT).stdout
+    counts = {part: int(files) for part, files in re.findall(r"^(.*): (\d+) files", said, re.MULTILINE)}
+    assert counts["the tensor of step 0"] <= MOST_FOR_THE_TENSOR, said
+    assert counts["all"] <= MOST_FOR_ALL, f"make what a spec does not use only where it does; {said}"

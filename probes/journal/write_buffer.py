@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
 
 from probes.digest import Buffer
 from probes.journal.record import CAPTURE, ENTRY, FIXED, PAYLOAD_ALIGNMENT, EntryFlag, payload_start
-
-_MOST_VIEWS = 1024
-_READABLE = 0x100  # PyBUF_READ
-# A PyDLL call keeps the GIL.
-_view = ctypes.PyDLL(None).PyMemoryView_FromMemory
-_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_view.restype = ctypes.py_object
 
 _pack_fixed = FIXED.pack_into
 _PADDING = tuple(bytes(n) for n in range(PAYLOAD_ALIGNMENT))
@@ -24,26 +16,6 @@ _FEWEST_ROWS = 64
 
 Kept = tuple["Kept | None", bytes]
 """Rows that were set aside, after those that were set aside before them."""
-
-
-views: dict[int, memoryview] = {}
-"""The views of `memory`, by address."""
-
-
-def memory(address: int, nbytes: int) -> memoryview:
-    """A read-only view of bytes in this process's memory; it does not keep them alive.
-
-    Raises:
-        ValueError: address 0, which is that of a fake tensor, or of freed storage.
-    """
-    if not address:
-        raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
-    view = views.get(address)
-    if view is None or len(view) != nbytes:  # an allocator uses the same few addresses for the values of every step
-        if len(views) >= _MOST_VIEWS:
-            views.clear()
-        view = views[address] = _view(address, nbytes, _READABLE)
-    return view
 
 
 class WriteBuffer:

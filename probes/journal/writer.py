@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping
@@ -13,7 +14,7 @@ from probes.errors import StorageError
 from probes.host import boot_id
 from probes.journal.record import ENTRY, FILL, FORMAT, EntryFlag, FrameFlag, RecordKind, descriptor_fault
 from probes.journal.record_writer import RawFile, RecordLog, refusal
-from probes.journal.write_buffer import WriteBuffer, memory, views
+from probes.journal.write_buffer import WriteBuffer
 from probes.plain_file import sync_directory
 from probes.signature import Descriptor
 
@@ -26,6 +27,15 @@ _LATE = int(EntryFlag.LATE)
 _COMMIT = int(FrameFlag.COMMIT)  # a plain number: `&` of a flag is Python code, and costs a microsecond in each step
 _ENTRY_BYTES = ENTRY.size
 _pack_entry = ENTRY.pack_into
+
+_MOST_VIEWS = 1024
+_READABLE = 0x100  # PyBUF_READ
+# A PyDLL call keeps the GIL.
+_view = ctypes.PyDLL(None).PyMemoryView_FromMemory
+_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_view.restype = ctypes.py_object
+
+_views: dict[int, memoryview] = {}  # of `memory`, by address
 
 
 class Journal:
@@ -173,7 +183,7 @@ class Journal:
                     self._flush(buffer)
                     start, row = buffer.fill, buffer.row
                 if nbytes:
-                    view = views.get(address)
+                    view = _views.get(address)
                     buffer.payload[start : start + nbytes] = view if view is not None and len(view) == nbytes else memory(address, nbytes)
                 _pack_entry(buffer.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
                 buffer.fill = (start + nbytes + 7) & -8
@@ -307,3 +317,19 @@ def _publish(log: RecordLog, spare: Path | None) -> None:
     if spare is not None:
         spare.replace(log.path)
     sync_directory(log.path.parent)
+
+
+def memory(address: int, nbytes: int) -> memoryview:
+    """A read-only view of bytes in this process's memory; it does not keep them alive.
+
+    Raises:
+        ValueError: address 0, which is that of a fake tensor, or of freed storage.
+    """
+    if not address:
+        raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
+    view = _views.get(address)
+    if view is None or len(view) != nbytes:  # an allocator uses the same few addresses for the values of every step
+        if len(_views) >= _MOST_VIEWS:
+            _views.clear()
+        view = _views[address] = _view(address, nbytes, _READABLE)
+    return view
