@@ -40,7 +40,7 @@ import probes.commands.show
 import probes.commands.verify
 import probes.runner.attach
 import probes.script.attach_to_script
-import probes.script.session  # noqa: F401  # imported before the first fork
+import probes.script.session  # imported before the first fork
 from probes.provenance.packages import packages
 
 with suppress(ModuleNotFoundError):
@@ -199,7 +199,8 @@ def _run(words: list[str], path: list[str], beside: bool) -> None:
 def main(program: AbstractContextManager[None]) -> None:
     """Serve; in a child, be the program, inside a context."""
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    base = [entry for entry in sys.path[1:] if entry not in known]
+    # An editable installation has its folder at the end; `site` does not add it where PYTHONPATH has it. Spawned processes need it.
+    base = [*(entry for entry in sys.path[1:] if entry not in known), str(Path(probes.__file__).parents[1])]
     packages()  # found once for all programs
     torch.set_num_threads(1)
     server = Server(sys.argv[1])
