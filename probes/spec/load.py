@@ -182,7 +182,10 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     written = document.copy()
     spec = _read(document)
     if spec is None:
-        raise SpecError(problems_of(written))
+        problems = problems_of(written)
+        if not problems:
+            raise AssertionError(f"BUG: the spec `{name}` was refused without a problem")
+        raise SpecError(problems)
     return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), folder, document)
 
 
