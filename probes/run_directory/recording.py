@@ -158,6 +158,11 @@ class Recording:
         if self.journal is not None:
             self.journal.move_to(directory)
 
+    def poll(self) -> int:
+        """Note what was sealed meanwhile, and return the number of journals that are not sealed yet; never waits."""
+        self.sealed += self.sealer.poll()
+        return self.sealer.waiting
+
     def drain(self, timeout: float | None = None) -> None:
         """Wait until every epoch is sealed.
 

@@ -123,6 +123,11 @@ class SealerProcess:
         finished, self._finished = self._finished, []
         return finished
 
+    @property
+    def waiting(self) -> int:
+        """The number of journals that were handed over and are not sealed, as far as the last `poll` knows."""
+        return len(self._orders)
+
     def drain(self, timeout: float | None = None) -> list[SealedFileInfo]:
         """Wait until everything is sealed, then end the child.
 

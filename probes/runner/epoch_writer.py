@@ -96,6 +96,9 @@ class EpochFiles(Protocol):
     def keep_sources(self, content: bytes) -> dict[str, str]:
         """Write a zip file of sources next to the open journal; its name and SHA-256."""
 
+    def poll(self) -> int:
+        """Note what was sealed meanwhile, and return the number of journals that are not sealed yet."""
+
     def drain(self, timeout: float | None = None) -> None:
         """Wait until every epoch is sealed."""
 

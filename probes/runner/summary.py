@@ -70,6 +70,7 @@ class RunSummary:
 
     def __init__(self, engine: Engine) -> None:
         plan, live, writer, clock = engine.plan, engine.live, engine.writer, engine.clock
+        self.being_sealed = writer.recording.poll()
         sealed = writer.recording.sealed
         self.rows = [
             _row(plan, writer.accounts, name, list(live.added.get(name, ())))
@@ -98,6 +99,7 @@ class RunSummary:
             "probes": [vars(row) for row in self.rows],
             "files": list(self.files),
             "ledger_head": self.head,
+            "being_sealed": self.being_sealed,
             "calls_outside_epochs": self.seen.outside,
             "seen": {**self.seen.as_dict(), "steps": dict(self.steps)},
             "warnings": list(self.loop[1:]),
@@ -137,7 +139,12 @@ class RunSummary:
             of_launch: leave out the verdicts and the missing values, which the summary of all ranks has.
         """
         files = f"{counted(self.epochs, 'epoch')} sealed in {shown(self.directory)}"
-        lines = [files + (f", ledger head {self.head}" if self.head else "")]
+        head = f", ledger head {self.head}" if self.head else ""
+        late = self.being_sealed
+        waits = (
+            f"; {counted(late, 'file')} {'is' if late == 1 else 'are'} still being sealed, and the ledger head will change" if late else ""
+        )
+        lines = [files + head + waits]
         lines += self.sinks.values()
         lines += self.trigger
         lines += [] if of_launch else verdicts_in_words(self.verdicts)

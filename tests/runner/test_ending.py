@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 import probes
 from probes.run_directory.recover import recover
@@ -83,3 +84,18 @@ def test_a_sealer_that_hangs_does_not_delay_an_interrupted_program(tmp_path: Pat
     assert len(hanging) == 1
     recover(tmp_path / "r")
     assert probes.open(tmp_path / "r").state == {0: "complete", 1: "incomplete"}
+
+
+def test_a_summary_in_the_run_counts_what_is_still_being_sealed(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    spec = {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}
+    with probes.attach(model, spec, out=tmp_path / "r") as run:
+        for _ in run.epochs(2):
+            with run.step():
+                model(torch.ones(1, 2))
+        early = run.summary()
+    assert len(early.files) + early.being_sealed == 2
+    assert ("still being sealed, and the ledger head will change" in str(early)) == (early.being_sealed > 0)
+    last = run.summary()
+    assert (len(last.files), last.being_sealed) == (2, 0)
+    assert "still being sealed" not in str(last)

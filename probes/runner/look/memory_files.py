@@ -105,6 +105,10 @@ class MemoryFiles:
         """Never called."""
         raise AssertionError("BUG: what stays in memory has no sources next to it")
 
+    def poll(self) -> int:
+        """Nothing waits to be sealed."""
+        return 0
+
     def drain(self, timeout: float | None = None) -> None:
         """Nothing is sealed."""
 
