@@ -81,7 +81,10 @@ class SeriesIndex:
         if isinstance(name, str):
             return self._targets(name)
         if not isinstance(name, tuple) or len(name) not in (2, 3) or not all(isinstance(word, str) for word in name):
-            raise UsageError(f'a series is named by texts, `["PROBE", "TARGET"]` or `["PROBE", "TARGET", "LEAF"]`; got {name!r}')
+            forms = '`["PROBE", "TARGET"]` or `["PROBE", "TARGET", "LEAF"]`'
+            raise UsageError(
+                f"a series is named by texts, {forms}; got {name!r}; select a phase, epoch or rank by `.sel(phase=...)` before"
+            )
         probe, target, *leaf = name
         known = self._targets(probe)
         is_exact = target in known and {*leaf} <= {*known[target]}
