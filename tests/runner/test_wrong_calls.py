@@ -140,7 +140,7 @@ def test_a_series_is_named_by_texts(name: Any, tmp_path: Path) -> None:
     with probes.attach(net, SPEC, out=tmp_path / "run") as run, run.epoch(0), run.step():
         net(X).sum().backward()
     reader = probes.open(tmp_path / "run")
-    with pytest.raises(UsageError, match="a series is named by texts.*select a phase"):
+    with pytest.raises(UsageError, match=r"a series is named by texts.*select a phase"):
         reader[name]
     series = reader["p", "0"]
     assert np.array_equal(np.asarray(series), series.numpy())
