@@ -1,6 +1,8 @@
 """Which files and functions of `probes` run for one capture, and which of them the tensor passes on its way to the journal.
 
-Usage: python -m benchmarks.traversed
+Usage: python -m benchmarks.traversed [--functions]
+
+`--functions` also lists all functions, each where it is first called.
 
 One forward probe on one module, two training steps: from `probes.attach` to the sealed file, then `probes.open` and `probes show`.
 Sealing runs in this process here, so that it is counted too. Named functions count; comprehensions and lambdas do not. Other specs,
@@ -12,7 +14,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from inspect import CO_NEWLOCALS
 from io import StringIO
@@ -39,9 +41,9 @@ def _submit(sealer: SealerProcess, journal: Path, options: Mapping[str, Any] | N
 
 
 @contextmanager
-def functions_that_run() -> Iterator[set[CodeType]]:
-    """The functions of the package that run in the block, in any thread; bodies of modules and classes are none."""
-    ran: set[CodeType] = set()
+def functions_that_run() -> Iterator[dict[CodeType, None]]:
+    """The functions of the package that run in the block, in any thread, by their first calls; bodies of modules and classes are none."""
+    ran: dict[CodeType, None] = {}
     in_package: dict[CodeType, bool] = {}
 
     def called(frame: FrameType, event: str, _argument: object) -> None:
@@ -50,7 +52,7 @@ def functions_that_run() -> Iterator[set[CodeType]]:
             function = bool(code.co_flags & CO_NEWLOCALS) and not code.co_name.startswith("<")
             in_package[code] = function and code.co_filename.startswith(str(PACKAGE))
             if in_package[code]:
-                ran.add(code)
+                ran[code] = None
 
     threading.setprofile(called)
     sys.setprofile(called)
@@ -143,16 +145,21 @@ def read(out: Path) -> None:
         cli(["show", str(out), "acts/0"], standalone_mode=False)
 
 
-def described(functions: set[CodeType]) -> str:
+def described(functions: Collection[CodeType]) -> str:
     """Counts of files, functions and lines of those files."""
     files = {code.co_filename for code in functions}
     lines = sum(len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files)
     return f"{len(files)} files ({lines} lines), {len(functions)} functions"
 
 
+def place(function: CodeType) -> str:
+    """The file of a function in the package, and its name."""
+    return f"{Path(function.co_filename).relative_to(PACKAGE)}:{function.co_qualname}"
+
+
 def main() -> None:
     """Print the counts and the ways."""
-    parts: dict[str, set[CodeType]] = {}
+    parts: dict[str, dict[CodeType, None]] = {}
     passages: list[Passage] = []
 
     @contextmanager
@@ -180,7 +187,12 @@ def main() -> None:
     for index, passage in enumerate(passages):
         print(f"the tensor of step {index}: {described(set(passage.functions))}")
         for code, form in passage.functions.items():
-            print(f"  {form:8} {Path(code.co_filename).relative_to(PACKAGE)}:{code.co_qualname}")
+            print(f"  {form:8} {place(code)}")
+    if "--functions" in sys.argv[1:]:
+        for part, functions in parts.items():
+            print(f"functions of {part}:")
+            for code in functions:
+                print(f"  {place(code)}")
 
 
 if __name__ == "__main__":

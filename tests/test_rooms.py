@@ -110,9 +110,25 @@ def test_the_top_of_the_repository_has_the_files_that_belong_there_and_no_logs()
     assert {name for name in listed.stdout.splitlines() if "/" not in name} == AT_THE_TOP
 
 
-def test_one_capture_is_followed_through_few_files() -> None:
+@pytest.fixture(scope="module")
+def traversed() -> str:
     pytest.importorskip("torch", reason="a capture needs it")
-    said = programs.run("-m", "benchmarks.traversed", cwd=ROOT).stdout
+    return programs.run("-m", "benchmarks.traversed", "--functions", cwd=ROOT).stdout
+
+
+def test_one_capture_is_followed_through_few_files(traversed: str) -> None:
+    said = traversed.partition("\nfunctions of ")[0]
     counts = {part: int(files) for part, files in re.findall(r"^(.*): (\d+) files", said, re.MULTILINE)}
     assert counts["the tensor of step 0"] <= MOST_FOR_THE_TENSOR, said
     assert counts["all"] <= MOST_FOR_ALL, f"make what a spec does not use only where it does; {said}"
+
+
+def test_the_way_of_one_capture_is_described_in_the_order_in_which_it_runs(traversed: str) -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page.partition("## The way of one capture\n")[2].partition("\n## ")[0]
+    described = [f"{file}:{function}" for file, function in re.findall(r"\| `([^`]+\.py)`: `([^`]+)` \|", section)]
+    listed = traversed.partition("\nfunctions of ")[2].splitlines()
+    ran = list(dict.fromkeys(line.strip() for line in listed if line.startswith("  ")))
+    assert len(described) > 30
+    assert set(described) <= set(ran), f"these do not run: {sorted(set(described) - set(ran))}"
+    assert described == sorted(described, key=ran.index)
