@@ -208,7 +208,8 @@ class RecordLog:
         self._look_at = now + LOOK_SECONDS
         if not self._file.status().st_nlink:
             self._closed = "another process has removed it"
-            raise StorageError(f'the journal "{self.path}" was removed by another process; steps since then are lost, {self.safe}')
+            held = f"{counted(self.commits, 'step')} committed to it {'is' if self.commits == 1 else 'are'}" if self.commits else "its steps are"
+            raise StorageError(f'the journal "{self.path}" was removed by another process; {held} lost unless it was sealed before')
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -319,7 +319,7 @@ def test_a_journal_that_another_process_removed_is_reported_at_once(tmp_path: Pa
     taker.commit()
     taker.journal.path.unlink()
     taker.add(b"two")
-    with pytest.raises(StorageError, match=r"was removed by another process; steps since then are lost, 1 step committed before it"):
+    with pytest.raises(StorageError, match=r"was removed by another process; 1 step committed to it is lost unless it was sealed before"):
         taker.commit()
     with pytest.raises(StorageError, match="another process has removed it"):
         taker.commit()
