@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from errno import EIO
+from errno import EBADF, EIO
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -192,6 +192,52 @@ def open_above(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> i
 def duplicate_above(descriptor: int) -> int:
     """Another descriptor of an open file, above those of stdin, stdout and stderr, closed across exec."""
     return os.dup(descriptor) if fcntl is None else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STANDARD + 1)
+
+
+class HeldDescriptor:
+    """A descriptor that stays open for long: other code of the process may close it, and its number may be another file's then.
+
+    Attributes:
+        number: the descriptor; -1 if there is none, or it is closed.
+    """
+
+    __slots__ = ("_status", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._status = os.fstat(number) if number >= 0 else None
+
+    def status(self) -> os.stat_result | None:
+        """The status of the file; None if the number is not that of the file any more."""
+        if self._status is None or self.number < 0:
+            return None
+        try:
+            now = os.fstat(self.number)
+        except OSError:
+            return None
+        return now if os.path.samestat(now, self._status) else None
+
+    def require(self) -> os.stat_result:
+        """The status of the file.
+
+        Raises:
+            OSError: other code of the process has closed it.
+        """
+        status = self.status()
+        if status is None:
+            raise OSError(EBADF, "other code of this process has closed the file")
+        return status
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number still belongs to the same file."""
+        return self.status() is not None
+
+    def close(self) -> None:
+        """Close it, unless other code has done so; a second call does nothing."""
+        if self.is_open:
+            os.close(self.number)
+        self.number = -1
 
 
 @contextmanager

@@ -6,8 +6,9 @@ import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from errno import EFBIG
 from pathlib import Path
-from time import monotonic, perf_counter_ns
+from time import perf_counter_ns
 from zlib import crc32
 
 from blake3 import blake3
@@ -17,13 +18,12 @@ from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, FrameFlag, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
-from probes.plain_file import open_above, write_rest
+from probes.plain_file import HeldDescriptor, open_above, write_rest
 from probes.printable import counted
 
 # Records up to this size get a digest in every durability, at 10 us a step at most, and are then proven on any machine. A digest of
 # larger records would cost as much as writing them.
 PROVEN_BYTES = 32 << 10
-LOOK_SECONDS = 0.05
 _LEAST_AHEAD = 1 << 20
 _COMMIT = int(FrameFlag.COMMIT)
 _MOST_AHEAD = 16 << 20
@@ -45,7 +45,8 @@ class RawFile:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else getattr(os, "O_NOFOLLOW", 0))
-        self._descriptor = open_above(path, flags, 0o666)
+        self._held = HeldDescriptor(open_above(path, flags, 0o666))
+        self._descriptor = self._held.number
 
     def write(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write consecutive parts with one system call, and return the number of bytes written."""
@@ -65,15 +66,14 @@ class RawFile:
         """Truncate the file."""
         os.ftruncate(self._descriptor, size)
 
-    def status(self) -> os.stat_result:
-        """The status of the open file."""
-        return os.fstat(self._descriptor)
+    def status(self) -> os.stat_result | None:
+        """The status of the open file; None if other code of the process has closed it."""
+        return self._held.status()
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._descriptor = -1
+        self._held.close()
 
 
 class RecordLog:
@@ -98,12 +98,12 @@ class RecordLog:
         self._file = file
         self._digests = digests
         self.end = 0
-        self._reserved = file.status().st_size
+        status = file.status()
+        self._reserved = status.st_size if status is not None else 0
         self._sequence = 0
         self._check = crc32(nonce)
         self._process = os.getpid()
         self._closed = ""
-        self._look_at = 0.0
         # Set while a record is being written; if it is set before a write, an interrupt has left bytes after the end.
         self._unsettled = False
 
@@ -189,6 +189,7 @@ class RecordLog:
         try:
             self._file.sync()
         except OSError as error:
+            self._look()
             # After a failed sync the system may have dropped the pages, so no later record is certain to be stored.
             self._closed = f"the device did not accept the data ({error.strerror})"
             safe = self.safe if self._digests else f"{self.safe} unless the machine stops"
@@ -196,19 +197,16 @@ class RecordLog:
         finally:
             self.waited_ns += perf_counter_ns() - began
 
-    def check_name(self) -> None:
-        """Check every 50 ms that the file still has a name: data in a file that another process has removed is lost.
-
-        Raises:
-            StorageError: it has none; the log is closed.
-        """
-        now = monotonic()
-        if now < self._look_at:
-            return
-        self._look_at = now + LOOK_SECONDS
-        if not self._file.status().st_nlink:
+    def _look(self) -> None:
+        """Never write to a file that another process has removed, nor to one of the program that has got the number of the descriptor."""
+        status = self._file.status()
+        if status is None:
+            self._closed = "other code of this process has closed its file"
+            raise StorageError(f'other code of this process has closed all files, or that of the journal "{self.path}"; {self.safe}')
+        if not status.st_nlink:
             self._closed = "another process has removed it"
-            held = f"{counted(self.commits, 'step')} committed to it {'is' if self.commits == 1 else 'are'}" if self.commits else "its steps are"
+            count = self.commits
+            held = f"{counted(count, 'step')} committed to it {'is' if count == 1 else 'are'}" if count else "its steps are"
             raise StorageError(f'the journal "{self.path}" was removed by another process; {held} lost unless it was sealed before')
 
     def close(self) -> None:
@@ -217,11 +215,12 @@ class RecordLog:
         self._file.close()
 
     def _settle(self) -> None:
-        """Refuse if the log is closed, and truncate the bytes of an interrupted write."""
+        """Refuse if the log or its file is closed, and truncate the bytes of an interrupted write."""
         if self._closed:
             raise StorageError(f'the journal "{self.path}" takes no more captures: {self._closed}')
         if os.getpid() != self._process:
             raise StorageError(f'the journal "{self.path}" belongs to process {self._process}; a fork of that process cannot write to it')
+        self._look()
         if self._unsettled:
             self._cut()
 
@@ -238,12 +237,12 @@ class RecordLog:
             if done != total:
                 write_rest(self._file.write, parts, offset, done, total)
         except OSError as error:
+            self._look()
             self._cut()
-            raise refusal(
-                f'cannot write {total} bytes to "{self.path}": {error.strerror}; {free_words(self.path)}; {self.safe}; '
-                "free disk space, or capture less",
-                error,
-            ) from error
+            state, way = f"{free_words(self.path)}; ", "free disk space, or capture less"
+            if error.errno == EFBIG:
+                state, way = "", "raise the largest size of a file (`ulimit -f`), or split epochs into segments (`seal`)"
+            raise refusal(f'cannot write {total} bytes to "{self.path}": {error.strerror}; {state}{self.safe}; {way}', error) from error
         finally:
             self.waited_ns += perf_counter_ns() - began
 

@@ -228,7 +228,6 @@ class Journal:
             self._phases[phase] = number
             if self._power:
                 self._log.sync()
-            self._log.check_name()
             self._log.commits += 1
 
     def abort(self) -> None:
@@ -299,7 +298,7 @@ def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tup
     except OSError:
         return file, 0
     status = recycled.status()
-    if status.st_nlink != 1 or not status.st_size:
+    if status is None or status.st_nlink != 1 or not status.st_size:
         recycled.close()
         return file, 0
     file.close()

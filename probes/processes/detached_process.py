@@ -14,8 +14,10 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import IO
 
+from probes.plain_file import HeldDescriptor, duplicate_above
 from probes.processes.subprocess_command import interpreter
 
 STARTS_WITHIN = 30.0  # seconds; 10 ms are usual
@@ -44,8 +46,8 @@ class DetachedProcess:
 
     Attributes:
         pid: its process id.
-        stdin: the other end of its input, if that is a pipe.
-        stdout: the other end of its output, if that is a pipe.
+        stdin: the other end of its input, if that is a pipe; `hang_up` closes it.
+        stdout: the other end of its output, if that is a pipe; likewise.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class DetachedProcess:
         """
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
-        self._life = -1
-        self._life, life = os.pipe()
+        self._pipes: list[HeldDescriptor] = []
+        self._life = HeldDescriptor(-1)
+        held, life = os.pipe()
+        self._life = HeldDescriptor(held)
         starts = None
         try:
             starts = subprocess.Popen(
@@ -91,7 +95,7 @@ class DetachedProcess:
             )
             os.close(life)
             life = -1
-            self.stdin, self.stdout = starts.stdin, starts.stdout
+            self.stdin, self.stdout = self._kept(starts.stdin, "wb", bufsize), self._kept(starts.stdout, "rb", bufsize)
             self.pid = self._started(starts)
         except BaseException:  # also after an interrupt, no end of a pipe stays open; raised again
             if life >= 0:
@@ -107,19 +111,44 @@ class DetachedProcess:
         if not self._hears(STARTS_WITHIN):
             starts.kill()
         starts.wait()
-        number = int(os.read(self._life, _ID_BYTES) or -errno.EAGAIN)
+        number = int(os.read(self._life.number, _ID_BYTES) or -errno.EAGAIN)
         if number < 0:
             raise OSError(-number, os.strerror(-number))
         return number
 
+    def _kept(self, pipe: IO[bytes] | None, mode: str, bufsize: int) -> IO[bytes] | None:
+        """The same end of a pipe; it is closed by `hang_up` only, and not if other code has closed it."""
+        if pipe is None:
+            return None
+        with pipe:
+            self._pipes.append(HeldDescriptor(duplicate_above(pipe.fileno())))
+        return open(self._pipes[-1].number, mode, buffering=bufsize, closefd=False)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the pipes to it are open: other code of this process may close descriptors that it did not open."""
+        return self._life.is_open and all(pipe.is_open for pipe in self._pipes)
+
     def has_ended(self, seconds: float = 0.0) -> bool:
         """Whether it has ended, after waiting for that up to a time."""
-        if self._life >= 0 and not self._hears(seconds):
+        if self._life.number >= 0 and not (self._hears(seconds) if self._life.is_open else self._is_gone(seconds)):
             return False
         if os.getpid() == 1:  # in a container, the parent of all processes without one
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, os.WNOHANG)
         return True
+
+    def _is_gone(self, seconds: float) -> bool:
+        """The same by its number, where its pipe is lost."""
+        until = monotonic() + seconds
+        while True:
+            try:
+                os.kill(self.pid, 0)
+            except OSError:
+                return True
+            if monotonic() >= until:
+                return False
+            sleep(0.01)
 
     def kill(self) -> None:
         """End it, unless it has ended."""
@@ -129,13 +158,17 @@ class DetachedProcess:
 
     def close(self) -> None:
         """Close the pipes; the process continues, and notices the end of its input."""
-        for pipe in (self.stdin, self.stdout):
+        self.hang_up()
+        self._life.close()
+
+    def hang_up(self) -> None:
+        """Close its input and its output; whether it has ended can still be asked."""
+        for pipe in (self.stdin, self.stdout) if self.is_reachable else ():
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        life, self._life = self._life, -1
-        if life >= 0:
-            os.close(life)
+        for held in self._pipes:
+            held.close()
 
     def __del__(self) -> None:
         self.close()
@@ -143,5 +176,5 @@ class DetachedProcess:
     def _hears(self, seconds: float) -> bool:
         """Whether there is something to read in the pipe that the process holds, or its end."""
         poll = select.poll()  # not `select`, which supports only the first 1,024 descriptors
-        poll.register(self._life, select.POLLIN)
+        poll.register(self._life.number, select.POLLIN)
         return bool(poll.poll(seconds * 1000))

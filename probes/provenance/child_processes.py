@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
-from probes.plain_file import duplicate_above
+from probes.plain_file import HeldDescriptor, duplicate_above
 from probes.provenance.code_files import file_of
 from probes.provenance.packages import is_installed
 
@@ -73,15 +73,14 @@ class ChildImports(MetaPathFinder):
     """Notes paths in an anonymous file that child processes share."""
 
     def __init__(self) -> None:
-        self._file: int | None = None
-        self._inode = 0
+        self._file = HeldDescriptor(-1)
         self._runs = 0
         self._heard = False
 
     def start(self) -> None:
         """A run opens: children that start from now on record their imports."""
         self._runs += 1
-        if self._runs > 1 or self._file is None:
+        if self._runs > 1 or not self._file.is_open:
             return
         process_starts.add(_asked_to_note)
         self._heard = True
@@ -95,36 +94,36 @@ class ChildImports(MetaPathFinder):
 
     def open(self) -> int:
         """Create the file, if it does not exist; return its size in bytes."""
-        if self._file is None:
-            with suppress(OSError):  # the file system is full: nothing is recorded
-                with tempfile.TemporaryFile() as made:
-                    self._file = duplicate_above(made.fileno())
-                    fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
-                self._inode = os.fstat(self._file).st_ino
-        return 0 if self._file is None else os.fstat(self._file).st_size
+        if self._file.number < 0:
+            with suppress(OSError), tempfile.TemporaryFile() as made:  # the file system is full: nothing is recorded
+                number = duplicate_above(made.fileno())
+                fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
+                self._file = HeldDescriptor(number)
+        status = self._file.status()
+        return 0 if status is None else status.st_size
 
     def noted(self, since: int) -> set[str]:
         """The paths recorded after the first `since` bytes."""
         size = self.open()
-        if self._file is None:
+        if size <= since:
             return set()
-        return {one.decode(errors="replace") for one in os.pread(self._file, size - since, since).split(b"\0") if one}
+        return {one.decode(errors="replace") for one in os.pread(self._file.number, size - since, since).split(b"\0") if one}
 
     def follow(self) -> None:
         """In a forked process: record its imports from now on."""
-        if self._file is not None and self not in sys.meta_path:
+        if self._file.is_open and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def follow_from(self, file: int) -> None:
         """In a process that was not forked: record its imports so far and from now on."""
-        self._file, self._inode = file, os.fstat(file).st_ino
+        self._file = HeldDescriptor(file)
         for module in list(sys.modules.values()):
             self._note(file_of(module))
         self.follow()
 
     def share(self) -> Any:
         """The file in the form for a child that is about to start; None if there is no run or no file."""
-        return None if self._file is None or context.get_spawning_popen() is None else reduction.DupFd(self._file)
+        return reduction.DupFd(self._file.number) if self._file.is_open and context.get_spawning_popen() is not None else None
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Records the modules that later finders find."""
@@ -136,12 +135,12 @@ class ChildImports(MetaPathFinder):
         return None
 
     def _note(self, origin: object) -> None:
-        if not isinstance(origin, str) or self._file is None or not origin.endswith((".py", ".so")) or is_installed(origin):
+        if not isinstance(origin, str) or not origin.endswith((".py", ".so")) or is_installed(origin):
             return
-        with suppress(OSError):  # the process has closed all inherited files
-            found = os.fstat(self._file)
-            if found.st_ino == self._inode and found.st_size < MOST_BYTES:  # else another file has this descriptor
-                os.write(self._file, os.fsencode(origin) + b"\0")
+        found = self._file.status()  # the process may have closed all inherited files
+        if found is not None and found.st_size < MOST_BYTES:
+            with suppress(OSError):
+                os.write(self._file.number, os.fsencode(origin) + b"\0")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from probes.digest import canonical
 from probes.provenance.redact import redacted, redacted_source
-from probes.run_directory.create import where_started
+from probes.run_directory.create import where_started, working_directory
 from probes.run_directory.manifest import CodeRecord, FileRecord, GitRecord
 
 DIFF_NAME = "code.diff"
@@ -92,7 +92,7 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: 
     arguments = tuple(without_home(argument) for argument in redacted(argv))
     state, diff = None, b""
     try:
-        state, diff = repository(file.parent if file else Path.cwd())
+        state, diff = repository(file.parent if file else working_directory())
     except GitUnknown as error:
         unknown["code.git"] = without_home(str(error))
     if state and state.diff and len(diff) > LARGEST_DIFF:

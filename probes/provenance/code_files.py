@@ -21,6 +21,7 @@ from typing import Any
 from probes.provenance.code import without_home
 from probes.provenance.packages import is_installed
 from probes.provenance.redact import redacted_source
+from probes.run_directory.create import working_directory
 from probes.run_directory.manifest import FileRecord
 
 LARGEST_SOURCE = 1 << 20
@@ -45,7 +46,7 @@ def module_files(
     Returns:
         Name of the file -> its path; the name is relative to that directory where the file is below it, else absolute.
     """
-    here = Path.cwd() if here is None else here
+    here = working_directory() if here is None else here
     found = {} if script is None else {_name(script, here): script}
     loaded = list((sys.modules if modules is None else modules).values())
     for place in (*map(file_of, loaded), *more):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +52,15 @@ def started_here() -> Iterator[None]:
 
 def where_started() -> Path:
     """The directory to which the paths of the command line are relative."""
-    return _started[-1] if _started else Path.cwd()
+    return _started[-1] if _started else working_directory()
+
+
+def working_directory() -> Path:
+    """The working directory; a path that cannot exist if it was deleted, as the training continues in it."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.environ.get("PWD", os.sep), "(deleted)")
 
 
 def default_directory(name: str, run_id: str) -> Path:

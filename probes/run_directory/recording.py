@@ -80,6 +80,9 @@ class Recording:
             epoch: its number.
             starts: steps of every phase in earlier epochs.
             first_step: number of its first training step.
+
+        Raises:
+            StorageError: the journal cannot be created, or the directory is no longer this run's.
         """
         self.owned.used = True
         with suppress(OSError):  # no file descriptor is free: the next epoch tries again
@@ -185,6 +188,7 @@ class Recording:
         self.owned.release(to_sealer=self.sealer.at_work)
 
     def _create(self, stem: Stem) -> Journal:
+        self.owned.require()
         self._steps = 0
         head = {**self.head, "epoch": stem.epoch, "attempt": stem.attempt, "global_step_start": self._starts}
         if stem.segment:

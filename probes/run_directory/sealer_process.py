@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import Any
 from weakref import WeakSet
 
 from probes.digest import canonical
 from probes.errors import ProbesError
 from probes.host import process_fields
+from probes.plain_file import HeldDescriptor, duplicate_above
 from probes.processes.detached_process import DetachedProcess
 from probes.processes.subprocess_command import answered, command
 from probes.run_directory.ledger import SealedFileInfo
@@ -86,7 +87,7 @@ class SealerProcess:
         self._owned = owned
         self._process = os.getpid()
         self._child: DetachedProcess | None = None
-        self._errors: IO[bytes] | None = None
+        self._errors = HeldDescriptor(-1)
         self._orders: list[_SealRequest] = []
         self._received = b""
         self._finished: list[SealedFileInfo] = []
@@ -205,27 +206,27 @@ class SealerProcess:
         for order in self._orders:
             order.sent = False
         try:
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the child runs
+            with tempfile.TemporaryFile() as file:
+                self._errors = HeldDescriptor(duplicate_above(file.fileno()))
         except OSError:  # the directory for temporary files is full or gone
-            self._errors = None
+            self._errors = HeldDescriptor(-1)
         try:
             self._child = DetachedProcess(
                 command("probes.run_directory.seal", str(self.directory.resolve())),
-                stderr=subprocess.DEVNULL if self._errors is None else self._errors,
+                stderr=self._errors.number if self._errors.is_open else subprocess.DEVNULL,
                 bufsize=0,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 pass_fds=self._owned.shared if self._owned is not None else (),
             )
         except OSError:
-            _last_words(self._errors)
-            self._errors = None
+            self._errors.close()
             raise
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
 
     def _send(self, message: Mapping[str, Any]) -> bool:
         """Send a line to the child; return whether that was possible."""
-        if self._child is None or self._child.stdin is None:
+        if self._child is None or self._child.stdin is None or not self._child.is_reachable:
             return False
         try:
             self._child.stdin.write(canonical(message) + b"\n")
@@ -237,6 +238,9 @@ class SealerProcess:
         """Read the answers of the child, waiting up to a time; return whether it answered or died."""
         if self._child is None or self._child.stdout is None:
             return False
+        if not self._child.is_reachable:
+            self._bury()
+            return True
         output = self._child.stdout.fileno()
         poll = select.poll()  # not `select`, which supports only the first 1,024 descriptors
         poll.register(output, select.POLLIN)
@@ -284,10 +288,8 @@ class SealerProcess:
         claim = {"claim": self._owned.path.name, "descriptor": self._owned.shared[0]} if self.at_work and self._owned is not None else {}
         self._send({"quit": True, **claim})
         child, self._child = self._child, None
-        errors, self._errors = self._errors, None
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
+        errors, self._errors = self._errors, HeldDescriptor(-1)
+        child.hang_up()
         if wait and not child.has_ended(QUIT_SECONDS):
             child.kill()
             child.has_ended(QUIT_SECONDS)
@@ -312,14 +314,13 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _last_words(errors: IO[bytes] | None) -> str:
-    if errors is None:
-        return ""
-    with errors, suppress(OSError):
-        errors.seek(0)
-        words = errors.read().decode(errors="replace").strip().splitlines()
-        return words[-1] if words else ""
-    return ""
+def _last_words(errors: HeldDescriptor) -> str:
+    status, words = errors.status(), b""
+    if status is not None:
+        with suppress(OSError):
+            words = os.pread(errors.number, _READ_BYTES, max(status.st_size - _READ_BYTES, 0))
+    errors.close()
+    return (words.decode(errors="replace").strip().splitlines() or [""])[-1]
 
 
 def _stands_still() -> str:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.plain_file import HeldDescriptor
 from probes.sinks.kernels.run_file import open_to_append
 
 PATTERN = r"^(?!ledger)[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.jsonl$"
@@ -68,22 +69,22 @@ class _LinesFile:
     """A file to which the lines of each step are appended in one write."""
 
     def __init__(self, path: Path) -> None:
-        self.handle = open_to_append(path, _end)
+        self.file = HeldDescriptor(open_to_append(path, _end))
 
     def step(self, readings: Sequence[Reading]) -> None:
         """Append the lines of one step; if the disk is full, remove the part that was written."""
         text = "".join(f"{line}\n" for line in lines(readings)).encode()
-        before = os.fstat(self.handle).st_size
+        before = self.file.require().st_size
         try:
             while text:
-                text = text[os.write(self.handle, text) :]
+                text = text[os.write(self.file.number, text) :]
         except OSError:
-            os.ftruncate(self.handle, before)
+            os.ftruncate(self.file.number, before)
             raise
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self.handle)
+        self.file.close()
 
 
 def _end(handle: int, size: int) -> int:

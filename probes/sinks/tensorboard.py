@@ -13,6 +13,7 @@ from pydantic import Field
 
 from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.optional_package import import_optional
+from probes.plain_file import HeldDescriptor
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import series_name, step_metrics
 from probes.sinks.kernels.run_evidence import evidence, verify_command
@@ -65,7 +66,8 @@ class _EventFile:
         self.event = import_optional("tensorboard.compat.proto.event_pb2", "tensorboard", "the sink `tensorboard`")
         self.summary = import_optional("tensorboard.compat.proto.summary_pb2", "tensorboard", "the sink `tensorboard`")
         writer = import_optional("tensorboard.summary.writer.record_writer", "tensorboard", "the sink `tensorboard`").RecordWriter
-        self.file = os.fdopen(open_to_append(path, whole_records), "ab")
+        self.held = HeldDescriptor(open_to_append(path, whole_records))
+        self.file = os.fdopen(self.held.number, "ab", closefd=False)
         self.records = writer(self.file)
         if not path.stat().st_size:
             self._write([self.event.Event(wall_time=time.time(), file_version="brain.Event:2")])
@@ -83,6 +85,7 @@ class _EventFile:
                 texts["spec"] = path.read_text(encoding="utf-8", errors="replace")[:LONGEST_TEXT]
         self._write([self._text(name, text) for name, text in texts.items()])
         self.file.close()
+        self.held.close()
 
     def _text(self, name: str, text: str) -> Any:
         """The event of a text that TensorBoard shows as it is; lines that begin with four spaces are code in its Markdown."""
@@ -94,6 +97,7 @@ class _EventFile:
         return self._event(0, [self.summary.Summary.Value(tag=f"probes/{name}/text_summary", metadata=about, tensor=tensor)])
 
     def _write(self, events: Sequence[Any]) -> None:
+        self.held.require()
         for event in events:
             self.records.write(event.SerializeToString())
         self.records.flush()

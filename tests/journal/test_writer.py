@@ -20,6 +20,7 @@ from probes.journal.scan import scan
 from probes.journal.writer import Journal
 from probes.signature import Descriptor
 from tests.journal.journals import HEAD, Taker, end_of, read
+from tests.test_plain_file import largest_file
 
 SIZES = (0, 1, 7, 8, 63, 4096, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 300_001, (3 << 20) + 5)
 
@@ -312,8 +313,41 @@ def test_a_capture_as_large_as_an_uneven_buffer_is_stored(tmp_path: Path, buffer
     assert read(taker.journal.path)[1] == taker.acknowledged
 
 
-def test_a_journal_that_another_process_removed_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probes.journal.record_writer.LOOK_SECONDS", 0.0)
+def test_the_largest_size_of_a_file_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    taker.add(b"good")
+    taker.commit()
+    with largest_file(end_of(taker.journal) + 4096), pytest.raises(StorageError, match=r"File too large; 1 step .*`ulimit -f`"):
+        _stored(taker, bytes(1 << 20))
+    _stored(taker, b"more")
+    taker.journal.close()
+    assert read(tmp_path / "a.journal")[1] == [[b"good"], [b"more"]]
+
+
+def _stored(taker: Taker, content: bytes) -> None:
+    taker.add(content)
+    taker.commit()
+
+
+@pytest.mark.parametrize("nbytes", [4, 1 << 20], ids=["small", "large"])
+def test_a_file_that_has_got_the_number_of_the_journal_is_neither_written_to_nor_closed(tmp_path: Path, nbytes: int) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    taker.add(b"good")
+    taker.commit()
+    number = os.open(tmp_path / "of the program", os.O_RDWR | os.O_CREAT)
+    closed = taker.journal._log._file._held.number  # what `os.closerange` finds, for example
+    os.dup2(number, closed)
+    with pytest.raises(StorageError, match=r"other code of this process has closed all files, or that of the journal .*; 1 step committed"):
+        _stored(taker, bytes(nbytes))
+    taker.journal.close()
+    assert os.path.samestat(os.fstat(closed), os.fstat(number))
+    assert os.fstat(number).st_size == 0
+    os.close(closed)
+    os.close(number)
+    assert read(tmp_path / "a.journal")[1] == [[b"good"]]
+
+
+def test_a_journal_that_another_process_removed_is_reported_at_once(tmp_path: Path) -> None:
     taker = Taker(tmp_path / "a.journal")
     taker.add(b"one")
     taker.commit()

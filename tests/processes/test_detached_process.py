@@ -37,9 +37,24 @@ def test_it_runs_in_another_session_and_cannot_be_waited_for_as_a_child() -> Non
     process.stdin.write(b"a\n")
     assert process.stdout.readline() == b"a\n"
     assert not process.has_ended()
-    process.stdin.close()
+    process.hang_up()
     assert process.has_ended(60)
     process.close()
+    until_gone(process.pid)
+
+
+def test_files_that_have_got_the_numbers_of_its_pipes_are_not_closed(tmp_path: Path) -> None:
+    process = DetachedProcess(ECHO, bufsize=0)
+    own = os.open(tmp_path / "own", os.O_RDWR | os.O_CREAT)
+    numbers = [process._life.number, *(pipe.number for pipe in process._pipes)]
+    for number in numbers:
+        os.dup2(own, number)  # as after `os.closerange`, once the program has opened files
+    assert not process.is_reachable
+    assert process.has_ended(60)  # it has seen the end of its input
+    process.close()
+    for number in (own, *numbers):
+        os.close(number)  # each is open
+    assert not (tmp_path / "own").read_bytes()
     until_gone(process.pid)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -84,6 +85,85 @@ def test_a_sealer_that_hangs_does_not_delay_an_interrupted_program(tmp_path: Pat
     assert len(hanging) == 1
     recover(tmp_path / "r")
     assert probes.open(tmp_path / "r").state == {0: "complete", 1: "incomplete"}
+
+
+CLOSES_FILES = """
+import os, sys
+import torch
+from torch import nn
+import probes
+
+out, own = sys.argv[1:]
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+sinks = {"default": {"kind": "hdf5"}, "log": {"kind": "jsonl"}}
+spec = {"version": 1, "name": "r", "sinks": sinks, "probes": {"p": {
+    "modules": ["0"], "values": ["output"], "sinks": ["default", "log"], "transforms": [{"kind": "norm"}]}}}
+with probes.attach(model, spec, out=out) as run:
+    for epoch in run.epochs(3):
+        for index, x in enumerate(run.steps([torch.ones(3, 4)] * 10)):
+            model(x)
+            if (epoch, index) == (1, 4):
+                os.closerange(3, 256)  # as programs do that want to be daemons
+                files = [open(os.path.join(own, str(number)), "w") for number in range(40)]
+for file in files:
+    print("whole", file=file)
+    file.close()
+print(run.summary().files)
+"""
+
+
+def test_a_program_that_closes_all_files_continues_and_its_own_files_hold_what_it_wrote(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    done = programs.run("-c", CLOSES_FILES, str(tmp_path / "r"), str(own))
+    assert [file.read_text() for file in own.iterdir()] == ["whole\n"] * 40
+    assert "other code of this process has closed all files" in done.stderr
+    assert "internal error" not in done.stderr
+    recover(tmp_path / "r")
+    assert probes.open(tmp_path / "r").state == {0: "complete", 1: "incomplete"}
+    assert len(probes.open(tmp_path / "r")["p", "0"]) == 14
+    assert probes.verify(tmp_path / "r").ok
+
+
+def test_a_run_writes_nothing_into_a_directory_that_was_removed_and_made_again_by_another_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = torch.nn.Linear(2, 2)
+    spec = {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}
+    with probes.attach(model, spec, out=tmp_path / "r") as former:
+        with former.epoch(0), former.step():
+            model(torch.ones(1, 2))
+        former.engine.writer.recording.drain()
+        shutil.rmtree(tmp_path / "r")
+        other = torch.nn.Linear(2, 2)
+        with probes.attach(other, spec, out=tmp_path / "r") as later:
+            with later.epoch(0), later.step():
+                other(torch.ones(1, 2))
+            with former.epoch(1), former.step():
+                model(torch.ones(1, 2))
+            with later.epoch(1), later.step():
+                other(torch.ones(1, 2))
+    assert f'this run no longer owns "{tmp_path / "r"}"' in capsys.readouterr().err
+    found = probes.open(tmp_path / "r")
+    assert (found.state, len(found["p", ""])) == ({0: "complete", 1: "complete"}, 2)
+    assert probes.verify(tmp_path / "r").ok
+
+
+@pytest.mark.parametrize("moment", ["before", "in"])
+def test_a_run_in_a_working_directory_that_was_deleted_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    model = torch.nn.Linear(2, 2)
+    if moment == "before":
+        gone.rmdir()
+    with probes.attach(model, {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}, out=tmp_path / "r") as run:
+        with run.epoch(0), run.step():
+            model(torch.ones(1, 2))
+        if moment == "in":
+            gone.rmdir()
+    assert str(tmp_path / "r") in str(run.summary())
+    assert probes.verify(tmp_path / "r").ok
 
 
 def test_a_summary_in_the_run_counts_what_is_still_being_sealed(tmp_path: Path) -> None:

@@ -148,13 +148,13 @@ def claims(directory: Path) -> list[FoundClaim]:
     found = []
     for path in directory.glob("claim*.json"):
         name = _NAME.fullmatch(path.name)
-        claim = _read(path) if name is not None else None
+        claim = read_claim(path) if name is not None else None
         if name is not None and claim is not None:
             found.append(FoundClaim(path, None if name[1] is None else int(name[1]), int(name[2] or 1), claim))
     return sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.generation))
 
 
-def _read(path: Path) -> Claim | None:
+def read_claim(path: Path) -> Claim | None:
     """A note; None if it was removed. A note that cannot be read names no owner."""
     try:
         note = plain_object(read_plain(path, LARGEST_NOTE))

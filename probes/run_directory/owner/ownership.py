@@ -21,13 +21,13 @@ from weakref import WeakSet
 
 from probes.errors import StorageError
 from probes.host import boot_id, is_local, process_namespace, started
-from probes.plain_file import open_above
+from probes.plain_file import HeldDescriptor, open_above
 from probes.processes.detached_process import DetachedProcess
 from probes.processes.subprocess_command import interpreter
 from probes.run_directory.file_name import final_name, manifest_name, temporary_name
 from probes.run_directory.owner import claim as claim_file
 from probes.run_directory.owner import heartbeat
-from probes.run_directory.owner.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
+from probes.run_directory.owner.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims, read_claim
 
 TRIES = 20
 LOOK_SECONDS = 0.05
@@ -52,9 +52,9 @@ class Ownership:
         self.path = path
         self.rank = rank
         self.claim = claim
-        self._descriptor = descriptor
+        self._lock = HeldDescriptor(descriptor)
         self._process = os.getpid()
-        self._pulse = -1
+        self._pulse = HeldDescriptor(-1)
         self._heart: DetachedProcess | None = None
         self.used = False
         self.inherited: dict[str, tuple[int, int]] = {}
@@ -64,15 +64,15 @@ class Ownership:
     @property
     def shared(self) -> tuple[int, ...]:
         """The descriptors that make a child an owner of the directory too, for as long as it runs."""
-        return tuple(one for one in (self._descriptor, self._pulse) if one >= 0)
+        return tuple(one.number for one in (self._lock, self._pulse) if one.is_open)
 
     @property
     def held(self) -> bool:
         """Whether this process still owns the directory; false after `release`, in a fork, and after a takeover."""
-        if self._descriptor < 0 or os.getpid() != self._process:
+        if not self._lock.is_open or os.getpid() != self._process:
             return False
         try:
-            return os.path.samestat(self.path.stat(follow_symlinks=False), os.fstat(self._descriptor))
+            return os.path.samestat(self.path.stat(follow_symlinks=False), os.fstat(self._lock.number))
         except OSError:
             return False
 
@@ -105,9 +105,8 @@ class Ownership:
             raise
         finally:
             os.close(read)
-        before, self._pulse = self._pulse, write
-        if before >= 0:
-            os.close(before)
+        before, self._pulse = self._pulse, HeldDescriptor(write)
+        before.close()
 
     def declare(self, files: tuple[str, ...]) -> None:
         """List in the claim the files that are about to be written, so that the next start can remove them if this one is killed.
@@ -117,7 +116,21 @@ class Ownership:
         """
         self._declared = files
         self.claim = self.claim._replace(files=(*self.claim.files, *files))
-        os.pwrite(self._descriptor, json.dumps(self.claim._asdict()).encode(), 0)  # longer than the old note
+        os.pwrite(self._lock.number, json.dumps(self.claim._asdict()).encode(), 0)  # longer than the old note
+
+    def require(self) -> None:
+        """Check that nobody else has the directory: it may have been removed, and made again by another run.
+
+        Raises:
+            StorageError: the claim was removed, or is that of another process.
+        """
+        there, ours = read_claim(self.path), self.claim
+        if there is None:
+            raise StorageError(
+                f'this run no longer owns "{self.directory}": its claim "{self.path.name}" was removed, perhaps with the directory'
+            )
+        if there.host and (there.pid, there.host, there.since, there.run_id) != (ours.pid, ours.host, ours.since, ours.run_id):
+            raise StorageError(f'this run no longer owns "{self.directory}": {there} does')
 
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""
@@ -138,7 +151,7 @@ class Ownership:
         Args:
             to_sealer: the sealer is still at work: the claim stays its, and it removes the claim when it is done.
         """
-        if self._descriptor < 0:
+        if self._lock.number < 0:
             return
         if self.held and not to_sealer:
             with suppress(OSError):  # Files that could not be removed still belong to the claim, so the next start can remove them.
@@ -169,9 +182,8 @@ class Ownership:
 
     def close(self) -> None:
         """Close the descriptors, and leave the claim in place."""
-        descriptors, self._descriptor, self._pulse = self.shared, -1, -1
-        for descriptor in descriptors:
-            os.close(descriptor)
+        self._lock.close()
+        self._pulse.close()
         if self._heart is not None:
             if os.getpid() == self._process:
                 self._heart.has_ended(0.5)  # it may continue for the sealer

@@ -97,10 +97,7 @@ class TrackerProcess:
             send(self._child.stdin, request)
 
     def _release(self) -> None:
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
+        self._child.hang_up()
         if not self._child.has_ended(ENDED):
             self._child.kill()
         self._child.close()
