@@ -126,9 +126,8 @@ class Ownership:
         """
         there, ours = read_claim(self.path), self.claim
         if there is None:
-            raise StorageError(
-                f'this run no longer owns "{self.directory}": its claim "{self.path.name}" was removed, perhaps with the directory'
-            )
+            why = f'"{self.path.name}" was removed' if self.directory.exists() else "the run directory was removed or renamed"
+            raise StorageError(f'this run no longer owns "{self.directory}": {why}')
         if there.host and (there.pid, there.host, there.since, there.run_id) != (ours.pid, ours.host, ours.since, ours.run_id):
             raise StorageError(f'this run no longer owns "{self.directory}": {there} does')
 
