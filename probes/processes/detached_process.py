@@ -17,6 +17,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import IO
 
+from probes.host import process_fields
 from probes.plain_file import HeldDescriptor, duplicate_above
 from probes.processes.subprocess_command import interpreter
 
@@ -145,6 +146,8 @@ class DetachedProcess:
             try:
                 os.kill(self.pid, 0)
             except OSError:
+                return True
+            if "Z" in process_fields(self.pid)[:1]:  # ended, but the first process of a container may not ask for it
                 return True
             if monotonic() >= until:
                 return False

@@ -19,6 +19,7 @@ from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, signal
 from time import monotonic, sleep
 from typing import Any
 
+from probes.plain_file import STANDARD
 from tests.processes.running import sealers
 from tests.torture.report import Effort, Row
 from tests.torture.shim import ALL, Fault, Mode
@@ -28,12 +29,17 @@ MOST_STARTS = 5
 LONGEST = 60.0
 STYLES = ("steps", "step", "phase", "script", "workers")
 CONTEXTS = ("fork", "spawn", "forkserver")
+FILES = 60  # of a program that has closed all others
+LARGEST = 1 << 20
+TOUCHED = 99  # exit code of a program that found them written to, or closed
+
+_OWN: list[int] = []
 
 
 def rows(effort: Effort) -> Iterator[Row]:
     """One row with locks, one without, and one of programs that lack something of their machine."""
     faults = "loops, phases, segments, scripts, workers of three kinds; a kill at a call or at any time, EIO, ENOSPC, recover beside"
-    lacks = "no descriptor left, TMPDIR that is not there, a largest size of a file, a clock that jumps"
+    lacks = "no descriptor left, TMPDIR that is not there, a largest size of a file, a clock that jumps, files that the program closes"
     for name, locks, lacking, share, note in (
         ("generated programs, killed and resumed", True, False, 1, faults),
         ("generated programs, killed and resumed, where locks fail", False, False, 6, faults),
@@ -96,6 +102,8 @@ def trial(order: dict[str, Any]) -> dict[str, Any]:
         new = _steps(order)[before:]
         if "lack" in asked and new and (len(new) % order["steps"] or max(new) + 1 < order["epochs"]):
             total["problems"].append(f"seed {order['trial']} {asked['lack']}: the training ended after {len(new)} steps: {_said(order)}")
+        if status == TOUCHED:
+            total["problems"].append(f"seed {order['trial']}: a file of the program was written to, or closed: {_said(order)}")
         if status == 0:
             break
         if last and not hung:
@@ -170,6 +178,7 @@ def _child(order: dict[str, Any]) -> None:
         if "lack" in order:
             LACKS[order["lack"][0]](order["lack"][1])
         code = run(order)
+        code = code if all(map(_is_empty, _OWN)) else TOUCHED
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:  # as at the end of an interpreter
@@ -198,11 +207,41 @@ def _jumping_clock(seed: int) -> None:
     time.time_ns = lambda: int(time.time() * 1e9)
 
 
+def _closed_files(units: int) -> None:
+    """A step closes every file but that of the truth, and opens others, which get the same numbers."""
+    from tests.torture.program import Truth
+
+    step, calls = Truth.step, iter(range(LARGEST))
+
+    def closing(truth: Truth, *place: Any) -> None:
+        step(truth, *place)
+        if next(calls) != units:
+            return
+        for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+            with suppress(OSError):
+                if number > STANDARD and not os.path.samestat(os.fstat(number), truth.path.stat()):
+                    os.close(number)
+        for _ in range(FILES):
+            number, name = tempfile.mkstemp()
+            Path(name).unlink()
+            _OWN.append(number)
+
+    Truth.step = closing  # type: ignore[method-assign]  # in this process only
+
+
+def _is_empty(number: int) -> bool:
+    try:
+        return os.fstat(number).st_size == 0
+    except OSError:
+        return False
+
+
 LACKS: dict[str, Callable[[int], None]] = {
     "descriptors": _few_descriptors,
     "TMPDIR": _no_folder_for_temporary_files,
     "size": _short_files,
     "clock": _jumping_clock,
+    "files": _closed_files,
 }
 
 

@@ -36,6 +36,7 @@ class Truth:
     """What the program knows: one line for each step before it can be committed, and one when it certainly is."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.values: dict[str, str] = {}
 
