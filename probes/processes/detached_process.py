@@ -104,6 +104,9 @@ class DetachedProcess:
             if starts is not None:
                 starts.kill()
                 starts.wait()
+                for pipe in (starts.stdin, starts.stdout):
+                    if pipe is not None:
+                        pipe.close()
             self.close()
             raise
 
