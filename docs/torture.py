@@ -42,7 +42,7 @@ CASES = (
         ("SIGKILL of the sealer", "SIGKILL of probes recover", "SIGSEGV", "SIGSTOP", "recover while"),
     ),
     Case(
-        "a program is killed repeatedly, or has no free file descriptors, no temporary folder or a clock that jumps; "
+        "a program is killed repeatedly, has no free file descriptors, no temporary folder or a clock that jumps, or closes all files; "
         "each time it is started with the same command, and recovered in between",
         "one process owns the directory at a time; every committed step of every attempt is stored exactly once and is complete",
         ("generated programs",),

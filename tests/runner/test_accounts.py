@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from contextlib import suppress
@@ -127,11 +128,21 @@ def deleting(model: nn.Module, data: Any) -> None:
             model.get_submodule("0").bias = None
 
 
+def clearing(model: nn.Module, data: Any) -> None:
+    for index, x in enumerate(data):
+        if index == 1:
+            for module in model.modules():  # as in functions that remove all hooks
+                module._forward_hooks.clear()
+                module._forward_pre_hooks.clear()
+        model(x).sum().backward()
+
+
 FINAL = {"hook": "tensor", "tensors": ["0.weight"], "stage": "final"}
 
 CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
     "not reached": (lambda: Side(nn.Linear(4, 4), "not"), {"hook": "forward", "modules": ["part"]}, plain, {}),
     "replaced": (net, {"hook": "tensor", "tensors": ["0.bias"], "values": ["data"]}, deleting, {}),
+    "removed": (net, {"hook": "forward", "modules": ["0"]}, clearing, {}),
     "not called": (net, {"hook": "forward", "modules": ["0"], "ops": ["softmax"]}, plain, {}),
     "not logged": (net, {"values": ["loop.loss"]}, plain, {}),
     "no_grad": (lambda: Side(nn.Linear(4, 4), "no_grad"), {"hook": "backward", "modules": ["part"]}, plain, {}),
@@ -166,6 +177,26 @@ def test_every_reason_can_be_reached_and_is_in_the_file(tmp_path: Path, reason: 
     found = skipped(tmp_path)
     assert found.get(reason), found
     assert set(found) <= set(REASONS)
+
+
+@pytest.mark.parametrize("hook", ["forward", "pre-forward", "backward"])
+def test_a_module_whose_hooks_other_code_removes_gets_them_again(tmp_path: Path, hook: str) -> None:
+    model = net()
+    spec = {"version": 1, "probes": {"p": {"hook": hook, "modules": ["0"], "expect": {"fires": "some"}}}}
+    with probes.attach(model, spec, out=tmp_path / "r") as run:
+        clearing(model, run.steps([X] * 4))
+    found = probes.open(tmp_path / "r")["p", "0"]
+    assert found.clocks["step"].tolist() == [0, 2, 3]
+
+
+def test_items_without_a_call_of_the_model_are_counted_at_the_end(tmp_path: Path) -> None:
+    model = net()
+    with probes.attach(model, {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}, out=tmp_path / "r") as run:
+        for index, x in enumerate(run.steps([X] * 5)):
+            if index == 2:
+                model = copy.deepcopy(model)  # the program continues with a copy, which no probe is on
+            model(x)
+    assert "steps: 2 `eval` (3 items without a call of the model)" in str(run.summary()).replace("`train`", "`eval`")
 
 
 def test_every_other_reason_has_a_separate_test() -> None:

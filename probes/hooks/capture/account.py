@@ -12,6 +12,7 @@ from probes.hooks.capture.run_state import StepState
 REASONS = {
     "not reached": "the module was not called in a step that was due",
     "replaced": "the module or tensor was replaced by another one, or deleted, and had no hook in that step",
+    "removed": "other code removed the hook from the module, which gets it again before its next call",
     "not called": "the module did not call the operation in its own forward in a step that was due",
     "not logged": "the program did not log the value in a step that was due",
     "no_grad": "the module ran with gradients disabled",

@@ -89,11 +89,26 @@ def take_off(module: Module, state: object) -> None:
     for table, marks in MARKS.items():
         hooks = vars(module).get(table) or {}
         for number, hook in list(hooks.items()):
-            ours = getattr(hook, "__self__", hook)
-            holder = next((found for name in ("hook", "tap") if (found := getattr(ours, name, None)) is not None), ours)
-            if is_ours(hook) and getattr(holder, "state", None) is state:
+            if _is_of(hook, state):
                 for name in (table, *marks):
                     vars(module).get(name, {}).pop(number, None)
+
+
+def has_hook(module: Module, table: str, state: object) -> bool:
+    """Whether a table of hooks of a module, such as `_forward_hooks`, has one of a run; other code may remove all hooks at once.
+
+    Args:
+        module: any module.
+        table: the name of the table.
+        state: what the hooks of the run share.
+    """
+    return any(_is_of(hook, state) for hook in (getattr(module, table, None) or {}).values())
+
+
+def _is_of(hook: object, state: object) -> bool:
+    ours = getattr(hook, "__self__", hook)
+    holder = next((found for name in ("hook", "tap") if (found := getattr(ours, name, None)) is not None), ours)
+    return is_ours(hook) and getattr(holder, "state", None) is state
 
 
 def without_ours(state: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.model_copies import take_off
+from probes.hooks.capture.model_copies import has_hook, take_off
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.loop import LoopTap
@@ -44,7 +44,7 @@ class Live:
         due_hooks: those that are on their modules only in steps that are due.
         captures: whether values are captured in the epoch; else the hooks of edits and collectives alone are registered.
         added: probe -> what its globs match since the plan was made, and what is not captured.
-        outdated: whether a module or tensor that lacks its value in a step was found to be another one.
+        outdated: whether a module or tensor that lacks its value in a step was found to be another one, or without its hook.
         counted: the modules whose calls are counted, by id: those that carry a hook.
     """
 
@@ -73,6 +73,7 @@ class Live:
         self.hooks = self.module_hooks.hooks
         self.due_hooks: list[DueHooks] = []
         self.outdated = False
+        self.removed: set[int] = set()
         self.captures = True
         self.added: dict[str, dict[str, None]] = {}
         self.inside = {binding.index for binding in plan.bindings if self.trees[binding.model].compiled_region(binding.module) is not None}
@@ -145,7 +146,8 @@ class Live:
             epoch: the open epoch, if there is one.
         """
         self.outdated = False
-        drifted = self.verify(again=True)
+        drifted = self.verify(again=True) | self.removed
+        self.removed.clear()
         if epoch is not None and (drifted or any(tap.is_replaced for tap in self.tensors)):
             self._end_hooks()
             self._register(epoch, drifted)
@@ -328,9 +330,18 @@ class Live:
         """The reason why a step lacks a value; the model is read again if that may bring the next one."""
         if isinstance(tap, TensorTap):
             self.outdated |= tap.known is not None and tap.is_replaced
-        elif not tap.account.skipped[tap.absence] and is_outdated(self.trees, self.plan.bindings[self.taps.index(tap)]):
+            return tap.why_absent()
+        index = self.taps.index(tap)
+        binding = self.plan.bindings[index]
+        if not tap.account.skipped[tap.absence] and is_outdated(self.trees, binding):
             self.outdated = True
             return "replaced"
+        node = node_of(self.trees, binding)
+        table = "_forward_pre_hooks" if binding.root in BEFORE else "_forward_hooks"
+        if not isinstance(tap, APART) and node is not None and self.captures and not has_hook(node.module, table, self.moment):
+            self.outdated = True
+            self.removed.add(index)
+            return "removed"
         return tap.why_absent()
 
     def arrive(self) -> None:

@@ -25,6 +25,7 @@ def _counts(clock: RunClock) -> str:
     calls = [counted(seen.training_calls, "training call"), *([counted(seen.other_calls, "other call")] if seen.other_calls else [])]
     listed = ", ".join(f"{count} `{phase}`" for phase, count in sorted(steps.items()) if count) or "none"
     dropped = f" ({clock.steps.dropped} dropped)" if clock.steps.dropped else ""
+    dropped += f" ({counted(clock.steps.uncalled, 'item')} without a call of the model)" if clock.steps.uncalled else ""
     return f"seen: {counted(seen.updates, 'optimizer step')}{skipped}, {batches}, {', '.join(calls)}; steps: {listed}{dropped}"
 
 

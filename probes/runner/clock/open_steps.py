@@ -80,6 +80,7 @@ class OpenSteps:
         counts: steps of the open epoch, by phase.
         totals: steps of the epochs before, by phase.
         dropped: steps that were not committed.
+        uncalled: items without a call, in all epochs.
         unused: items without a call before the first training step of the open epoch, and after it.
         answers: what has followed since they were taken last.
     """
@@ -88,6 +89,7 @@ class OpenSteps:
     counts: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     dropped: int = 0
+    uncalled: int = 0
     unused: list[int] = field(default_factory=lambda: [0, 0])
     answers: list[Answer] = field(default_factory=list)
 
@@ -167,8 +169,10 @@ class OpenSteps:
             self.dropped += not keep
             before = self.totals.get(step.phase, 0)
             self.answers.append(StepEnded(step.phase, step.index, keep, step.ids, before + step.index))
-        elif step.phase in ("", TRAIN):
-            self.unused[self.counts[TRAIN] > 0] += 1
+        else:
+            self.uncalled += 1
+            if step.phase in ("", TRAIN):
+                self.unused[self.counts[TRAIN] > 0] += 1
         if self.stack:
             self._resume(self.stack[-1])
 
