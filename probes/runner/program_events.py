@@ -191,6 +191,7 @@ class ProgramEvents:
     def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
         """A batch was pulled; if that was before the model was known, the call that revealed the model gives the phase."""
         self.collect_compiled()
+        call_watch.renew()
         root = next(iter(self._clock_trees)).root.module
         trains = root.training or (before and torch.is_grad_enabled())
         self.engine.hear(self.clock.batch_pulled, key, "train" if trains and grad else "eval", last=last)
@@ -230,6 +231,7 @@ class ProgramEvents:
             self.engine.updated_within(optimizer)
             return
         owned = self.owns(optimizer)
+        call_watch.renew()
         if owned:
             loader_watch.optimizer_stepped()
             self.collect_compiled()

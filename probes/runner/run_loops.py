@@ -15,6 +15,7 @@ from probes.printable import storable
 from probes.runner.engine import Engine
 from probes.runner.program_events import ProgramEvents
 from probes.runner.program_frames import by_exception, handled
+from probes.runner.watch.call_watch import call_watch
 
 T = TypeVar("T")
 LARGEST = 999_999_999  # epoch; its number is in the names of files
@@ -198,6 +199,7 @@ class RunLoops:
     def _tell(self, event: Callable[..., Any], *args: object, **options: object) -> None:
         if compiled.is_expected():
             self.events.collect_compiled()
+        call_watch.renew()
         self.engine.hear(event, *args, **options)
 
     @runs_eagerly

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.nn import Module
@@ -104,6 +104,22 @@ class ThreadCalls:
     numbers: CallNumbers | None
 
 
+class Replacement(NamedTuple):
+    """A function in the place of `Module.__call__`.
+
+    Attributes:
+        function: the function.
+        original: what it calls.
+        outside: what it looks into on threads on which no listener is in an outermost call.
+        threads: the same for the other threads.
+    """
+
+    function: Call
+    original: Call
+    outside: ThreadCalls
+    threads: dict[int, ThreadCalls]
+
+
 class CallWatch:
     """Replaces `Module.__call__` while there are listeners.
 
@@ -111,37 +127,47 @@ class CallWatch:
     derived from `Module` forgets its attributes. A global forward hook would not do: it sees neither keyword inputs nor what the
     module's own pre-forward hooks are about to see, and no exception. Hooks on the root would not do either: a program may call a
     part of the model by itself at any time. A bound `call = model.__call__` that the program keeps still works when nobody listens
-    any more.
+    any more. Another tool that replaced `Module.__call__` earlier may put back what it found then, so the watch makes sure between
+    steps that it is in place (`renew`). Only the replacement in place looks at calls; earlier ones, which other tools may call, pass on.
 
     A call that concerns nobody costs one look into a set, about a quarter of a hook that does nothing.
     """
 
     def __init__(self) -> None:
         self.listeners: tuple[CallListener, ...] = ()
-        self._outside = ThreadCalls()
-        self._threads: dict[int, ThreadCalls] = {}  # of the threads on which a listener is in an outermost call
         self._ignored: dict[tuple[int, ...], dict[int, weakref.ref[Module]]] = {}
-        self._original: Call = Module.__call__
-        self._direct = False
-        self._wrapper = self._make()
-        self._in_place = False
+        first = self._make(Module.__call__)
+        self._made = [first]
+        self.function, self._original, self._outside, self._threads = first
         self._fill(self._outside, {})
 
     def add(self, listener: CallListener) -> None:
         """Begin to listen; a call that is entering is reported too."""
         self._listen((*self.listeners, listener))
-        if not self._in_place:
-            self._original = Module.__call__
-            self._direct = calls_call_impl(self._original)
-            Module.__call__ = self._wrapper  # type: ignore[method-assign]  # restored by `remove`
-            self._in_place = True
+        self.renew()
 
     def remove(self, listener: CallListener) -> None:
         """Stop listening."""
         self._listen(tuple(one for one in self.listeners if one is not listener))
-        if not self.listeners and Module.__call__ is self._wrapper:
-            Module.__call__ = self._original  # type: ignore[method-assign]  # the original function, saved above
-            self._in_place = False
+        if not self.listeners and Module.__call__ is self.function:
+            Module.__call__ = self._original  # type: ignore[method-assign]  # what `renew` has found there
+
+    def renew(self) -> None:
+        """Replace `Module.__call__` if there are listeners and it is not replaced; while a thread is in a call of a listener, later."""
+        now = Module.__call__
+        if now is self.function or self._threads or not self.listeners:
+            return
+        found = next((one for one in self._made if now in (one.function, one.original)), None)
+        self._use(found or self._make(now))
+        Module.__call__ = self.function  # type: ignore[method-assign]  # restored by `remove`
+
+    def _use(self, replacement: Replacement) -> None:
+        """Look at the calls that one replacement gets; the one before passes calls on from now on."""
+        self._fill(self._outside, {}, listeners=())
+        if replacement not in self._made:
+            self._made.append(replacement)
+        self.function, self._original, self._outside, self._threads = replacement
+        self._fill(self._outside, {})
 
     def silence(self) -> None:
         """Remove all listeners: a forked worker of a DataLoader is independent."""
@@ -153,26 +179,27 @@ class CallWatch:
         for known in list(self._ignored.values()):
             known.clear()
 
-    def _make(self) -> Call:
-        """The one replacement function: references that the program keeps still work for the next listener.
+    def _make(self, original: Call) -> Replacement:
+        """A replacement of a function; references to it that the program keeps still work for the next listener.
 
         The profiler of torch looks for the module under the name `self` in the frame of `Module.__call__`, and crashes without it.
         """
-        watch, threads, outside = self, self._threads, self._outside
+        watch, outside, direct = self, ThreadCalls(), calls_call_impl(original)
+        threads: dict[int, ThreadCalls] = {}  # of the threads on which a listener is in an outermost call
 
         @wraps_eagerly
         def __call__(self: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it replaces Module.__call__
             if is_dynamo_compiling():
-                return watch._original(self, *args, **kwargs)
+                return original(self, *args, **kwargs)
             here, key = threads.get(get_ident(), outside), id(self)
             if (key in here.ids) is here.asks:
-                if watch._direct and self._compiled_call_impl is None:
+                if direct and self._compiled_call_impl is None:
                     return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch's own, untyped
-                return watch._original(self, *args, **kwargs)
+                return original(self, *args, **kwargs)
             numbers = here.numbers
             if numbers is None:
                 return watch._look(here, self, args, kwargs)
-            call: Call = self._call_impl if watch._direct and self._compiled_call_impl is None else partial(watch._original, self)
+            call: Call = self._call_impl if direct and self._compiled_call_impl is None else partial(original, self)
             running, drawn = numbers.running, numbers.drawn  # the same as `enter` and `leave`, without two calls for each capture
             around = running.get(key)
             running[key] = number = drawn.get(key, 0)
@@ -185,7 +212,7 @@ class CallWatch:
                 else:
                     running[key] = around
 
-        return __call__
+        return Replacement(__call__, original, outside, threads)
 
     @wraps_eagerly
     def _look(self, here: ThreadCalls, module: Module, args: Any, kwargs: Any) -> Any:
@@ -252,7 +279,7 @@ class CallWatch:
     def _ignore(self, thread: int, module: Module) -> None:
         """Ask no more about a module that concerns none of the listeners that are in no outermost call."""
         key, known = id(module), self._threads.get(thread, self._outside).ignored
-        if all(listener.ignores(module) for listener in self._others(self._threads.get(thread, self._outside).inside)):
+        if all(listener.ignores(module) for listener in self._others(self._threads.get(thread, self._outside).inside, self.listeners)):
             known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may be reused by another module
 
     @runs_eagerly
@@ -284,8 +311,9 @@ class CallWatch:
         else:
             self._threads.pop(thread, None)
 
-    def _fill(self, here: ThreadCalls, inside: Inside) -> None:
-        others = self._others(inside) if len(inside) < len(self.listeners) else ()
+    def _fill(self, here: ThreadCalls, inside: Inside, listeners: tuple[CallListener, ...] | None = None) -> None:
+        listeners = self.listeners if listeners is None else listeners
+        others = self._others(inside, listeners) if len(inside) < len(listeners) else ()
         counted, counting = _NOBODY, []
         for numbers in inside.values():
             if numbers.counted:
@@ -296,9 +324,9 @@ class CallWatch:
         here.ignored = self._ignored.setdefault(tuple(map(id, others)), {}) if others else _NONE
         here.ids = counted if not others else _NOBODY if counted else here.ignored
 
-    def _others(self, inside: Inside) -> tuple[CallListener, ...]:
+    def _others(self, inside: Inside, listeners: tuple[CallListener, ...]) -> tuple[CallListener, ...]:
         """The listeners that are in no outermost call."""
-        return tuple([one for one in self.listeners if one not in inside])
+        return tuple([one for one in listeners if one not in inside])
 
 
 def calls_call_impl(function: Any) -> bool:

@@ -181,6 +181,61 @@ def test_a_replacement_of_module_call_by_another_tool_continues_to_run(watch: Ca
     assert seen == [module, module]
 
 
+def test_a_tool_that_puts_back_what_it_found_before_the_listener_came_takes_no_calls_away(
+    watch: CallWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchs = nn.Module.__call__
+    seen: list[nn.Module] = []
+
+    def noting(module: nn.Module, *args: object, **kwargs: object) -> object:
+        seen.append(module)
+        return before(module, *args, **kwargs)
+
+    module = nn.Identity()
+    listener = Listener(module)
+    with monkeypatch.context() as patch:
+        for turn in range(3):
+            before = nn.Module.__call__
+            patch.setattr(nn.Module, "__call__", noting)  # turn 0: before the listener comes; then around it
+            if turn == 0:
+                watch.add(listener)
+            watch.renew()
+            module(X)
+            patch.setattr(nn.Module, "__call__", before)
+            watch.renew()
+            module(X)
+        assert len(listener.left) == 6
+        assert seen == [module] * 3
+        watch.remove(listener)
+        watch.renew()
+        assert nn.Module.__call__ is torchs
+        module(X)
+    assert len(listener.left) == 6
+
+
+def test_the_replacement_of_another_tool_around_ours_sees_each_call_once(watch: CallWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Identity()
+    listener, seen = Listener(module), []
+    watch.add(listener)
+    before = nn.Module.__call__
+
+    def noting(module: nn.Module, *args: object, **kwargs: object) -> object:
+        seen.append(module)
+        return before(module, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Module, "__call__", noting)
+        for _ in range(3):
+            watch.renew()
+            module(X)
+    assert seen == [module] * 3
+    assert len(listener.left) == 3
+    watch.renew()
+    module(X)
+    assert len(listener.left) == 4
+    watch.remove(listener)
+
+
 @pytest.mark.parametrize("beside", [0, 1, 2])
 def test_a_call_whose_number_one_of_several_listeners_wants_is_passed_on_directly(watch: CallWatch, beside: int) -> None:
     part = nn.Linear(2, 2)
