@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.nn import Module
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probes.errors import ProbesError
 from probes.hooks.capture import compiled
@@ -27,6 +26,7 @@ from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.loop_values import LOSS
 from probes.runner.watch.model_changes import ModelChanges
+from probes.runner.watch.process_hooks import optimizer_begins, optimizer_stepped
 from probes.tensors import graph_task, in_backward
 
 
@@ -59,12 +59,12 @@ class ProgramEvents:
         self._changes.start()
         self.engine.epoch_listeners.append(self.renew)
         self.engine.collect = self.collect_compiled
-        self._ends = [register_optimizer_step_post_hook(self._optimizer_stepped).remove]
+        self._ends = [optimizer_stepped.add(self._optimizer_stepped)]
         if self.triggers is not None:
             self.triggers.listen(self._before_optimizer)
             self._ends.append(self.triggers.leave)
         if self.engine.live.optimized is not None:
-            self._ends.append(register_optimizer_step_pre_hook(self._optimizer_begins).remove)
+            self._ends.append(optimizer_begins.add(self._optimizer_begins))
         if self._logs_by_itself and self.engine.logged.asks_for(LOSS):
             backward_watch.add(self)
             self._ends.append(partial(backward_watch.remove, self))
@@ -223,11 +223,11 @@ class ProgramEvents:
     @breaks_graph
     def _optimizer_begins(self, optimizer: Optimizer, *_args: object) -> None:
         if get_ident() not in self.engine.moment.aside:
-            self.engine.updating(optimizer, sys._getframe(1))
+            self.engine.updating(optimizer, sys._getframe(2))
 
     @breaks_graph
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
-        if is_part_of_a_step(optimizer, sys._getframe(1)):
+        if is_part_of_a_step(optimizer, sys._getframe(2)):
             self.engine.updated_within(optimizer)
             return
         owned = self.owns(optimizer)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probes.errors import ProbesError, RunError
 from probes.run_directory.create import started_here
@@ -54,7 +55,7 @@ class ProgramWatch:
         self.children = SpawnedChildren(request, progress.say, self.stop, type(self), self.has_run)
         self._place = place_in_launch() if child is not None else (0, 1)
         self._import_hook = ImportHook("torch", self._torch_is_there)
-        self._step: Any = None
+        self._step: Callable[[], None] | None = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -67,7 +68,7 @@ class ProgramWatch:
         self.children.stop()
         self._import_hook.stop()
         if self._step is not None:
-            self._step.remove()
+            self._step()
             self._step = None
         if self.probing is not None:
             self.probing.stop_watching()
@@ -96,12 +97,11 @@ class ProgramWatch:
         return found
 
     def _torch_is_there(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-
         from probes.hooks.capture.tracing import breaks_graph
+        from probes.runner.watch.process_hooks import optimizer_begins
 
         breaks_graph(type(self)._tell_of_fork)
-        self._step = register_optimizer_step_pre_hook(self._tell_of_fork)
+        self._step = optimizer_begins.add(self._tell_of_fork)
         if os.getpid() == self._pid:
             from probes.script.attach_to_script import Probing
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probes.clock import SeriesKey
 from probes.component import Transform
@@ -26,6 +25,7 @@ from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.triggers.nonfinite_source import SourceWatch, bad_tensors
 from probes.runner.triggers.trigger_buffer import TriggerBuffer, TriggerWriter
 from probes.runner.watch.grad_scaler import scaler_watch
+from probes.runner.watch.process_hooks import optimizer_begins
 
 NO_EVENT = {"nonfinite": "finite", "threshold": "within its bounds"}
 CommonFields = Callable[[], dict[str, Any]]
@@ -80,7 +80,7 @@ class TriggerWatch:
         self.events: list[tuple[TriggerEvent, dict[str, int]]] = []
         self.quiet = True
         self.looked = False
-        self._step: Any = None
+        self._step: Callable[[], None] | None = None
         self._reported = 0
 
     def listen(self, before_optimizer: Callable[..., None]) -> None:
@@ -89,7 +89,7 @@ class TriggerWatch:
         Args:
             before_optimizer: called before the step of any optimizer.
         """
-        self._step = register_optimizer_step_pre_hook(before_optimizer)
+        self._step = optimizer_begins.add(before_optimizer)
         if any(binding.name in self.triggers and _is_gradient(binding) for binding in self.plan.bindings):
             scaler_watch.add(self)
 
@@ -97,7 +97,7 @@ class TriggerWatch:
         """Stop observing."""
         scaler_watch.remove(self)
         if self._step is not None:
-            self._step.remove()
+            self._step()
             self._step = None
 
     # In the hooks

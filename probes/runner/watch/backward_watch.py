@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from probes.hooks.capture.tracing import breaks_graph, wraps_eagerly
+from probes.runner.watch.process_hooks import changing_listeners
 from probes.tensors import leaves
 
 is_compiling = torch.compiler.is_compiling
@@ -39,20 +40,22 @@ class BackwardWatch:
 
     def add(self, listener: BackwardListener) -> None:
         """Begin to listen."""
-        self.listeners = (*self.listeners, listener)
-        if self._ours is None:
-            self._original = Tensor.backward
-            self._ours = self._wrapper(self._original)
-            Tensor.backward = self._ours  # type: ignore[method-assign]  # restored by `remove`
+        with changing_listeners:
+            self.listeners = (*self.listeners, listener)
+            if self._ours is None:
+                self._original = Tensor.backward
+                self._ours = self._wrapper(self._original)
+                Tensor.backward = self._ours  # type: ignore[method-assign]  # restored by `remove`
 
     def remove(self, listener: BackwardListener) -> None:
         """Stop listening; a method that the program has replaced meanwhile stays in place."""
-        self.listeners = tuple(one for one in self.listeners if one is not listener)
-        if not self.listeners and self._ours is not None:
-            if Tensor.backward is self._ours:
-                Tensor.backward = self._original  # type: ignore[method-assign]  # the original function, saved above
-            self._ours = None
-            self._scaled.clear()
+        with changing_listeners:
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
+            if not self.listeners and self._ours is not None:
+                if Tensor.backward is self._ours:
+                    Tensor.backward = self._original  # type: ignore[method-assign]  # the original function, saved above
+                self._ours = None
+                self._scaled.clear()
 
     @breaks_graph
     def note_scale(self, scaler: GradScaler, losses: Any) -> None:

@@ -14,6 +14,7 @@ from torch.nn import Module
 from torch.nn.utils.parametrize import ParametrizationList
 
 from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
+from probes.runner.watch.process_hooks import changing_listeners
 
 Call = Callable[..., Any]
 
@@ -143,23 +144,28 @@ class CallWatch:
 
     def add(self, listener: CallListener) -> None:
         """Begin to listen; a call that is entering is reported too."""
-        self._listen((*self.listeners, listener))
-        self.renew()
+        with changing_listeners:
+            self._listen((*self.listeners, listener))
+            self.renew()
 
     def remove(self, listener: CallListener) -> None:
         """Stop listening."""
-        self._listen(tuple(one for one in self.listeners if one is not listener))
-        if not self.listeners and Module.__call__ is self.function:
-            Module.__call__ = self._original  # type: ignore[method-assign]  # what `renew` has found there
+        with changing_listeners:
+            self._listen(tuple(one for one in self.listeners if one is not listener))
+            if not self.listeners and Module.__call__ is self.function:
+                Module.__call__ = self._original  # type: ignore[method-assign]  # what `renew` has found there
 
     def renew(self) -> None:
         """Replace `Module.__call__` if there are listeners and it is not replaced; while a thread is in a call of a listener, later."""
-        now = Module.__call__
-        if now is self.function or self._threads or not self.listeners:
+        if Module.__call__ is self.function:
             return
-        found = next((one for one in self._made if now in (one.function, one.original)), None)
-        self._use(found or self._make(now))
-        Module.__call__ = self.function  # type: ignore[method-assign]  # restored by `remove`
+        with changing_listeners:
+            now = Module.__call__
+            if now is self.function or self._threads or not self.listeners:
+                return
+            found = next((one for one in self._made if now in (one.function, one.original)), None)
+            self._use(found or self._make(now))
+            Module.__call__ = self.function  # type: ignore[method-assign]  # restored by `remove`
 
     def _use(self, replacement: Replacement) -> None:
         """Look at the calls that one replacement gets; the one before passes calls on from now on."""

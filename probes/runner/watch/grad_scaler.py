@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.hooks.capture.tracing import breaks_graph, wraps_eagerly
+from probes.runner.watch.process_hooks import changing_listeners, optimizer_stepped
 
 Call = Callable[..., Any]
 
@@ -37,31 +37,28 @@ class ScalerWatch:
         self._updates = 0
         self._within = False
         self._scaling = False
-        self._handle: Any = None
+        self._ends: Callable[[], None] | None = None
 
     def add(self, listener: ScalerListener) -> None:
         """Begin to listen."""
-        if not self.listeners:
-            self._wrap()
-        self.listeners = (*self.listeners, listener)
+        with changing_listeners:
+            if not self.listeners:
+                self._wrap()
+            self.listeners = (*self.listeners, listener)
 
     def remove(self, listener: ScalerListener) -> None:
         """Stop listening; a method that the program has replaced since stays the program's."""
-        self.listeners = tuple(one for one in self.listeners if one is not listener)
-        if self.listeners:
-            return
-        self._handle.remove()
-        for kind, name, original, ours in self._wrapped:
-            if vars(kind).get(name) is ours:
-                setattr(kind, name, original)
-        self._wrapped.clear()
+        with changing_listeners:
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
+            if not self.listeners:
+                self._unwrap()
 
     @breaks_graph
     def _updated(self, *_args: object) -> None:
         self._updates += 1
 
     def _wrap(self) -> None:
-        self._handle = register_optimizer_step_post_hook(self._updated)
+        self._ends = optimizer_stepped.add(self._updated)
         around = {"scale": self._scale, "step": self._step, "update": self._update}
         for kind in _kinds(GradScaler):
             for name in around.keys() & vars(kind).keys():
@@ -69,6 +66,15 @@ class ScalerWatch:
                 ours = wraps(original)(around[name](original))
                 self._wrapped.append((kind, name, original, ours))
                 setattr(kind, name, ours)
+
+    def _unwrap(self) -> None:
+        if self._ends is not None:
+            self._ends()
+            self._ends = None
+        for kind, name, original, ours in self._wrapped:
+            if vars(kind).get(name) is ours:
+                setattr(kind, name, original)
+        self._wrapped.clear()
 
     def _scale(self, original: Call) -> Call:
         @wraps_eagerly

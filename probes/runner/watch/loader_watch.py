@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
 from probes.provenance.loaders import SeenLoaders
+from probes.runner.watch.process_hooks import changing_listeners
 from probes.runner.watch.watched_pass import FetchedPasses, LoaderListener, WatchedPass
 
 Call = Callable[..., Any]
@@ -63,12 +64,13 @@ class LoaderWatch:
 
     def add(self, listener: LoaderListener) -> None:
         """Begin to listen; passes that began before are reported again."""
-        if not self.listeners:
-            self._process, self._trained = os.getpid(), False
-            self._wrap()
-        if not self._is_under_way():  # a thread that copies the model and calls the copy takes no pass from the loop
-            self.thread = get_ident()
-        self.listeners = (*self.listeners, listener)
+        with changing_listeners:
+            if not self.listeners:
+                self._process, self._trained = os.getpid(), False
+                self._wrap()
+            if not self._is_under_way():  # a thread that copies the model and calls the copy takes no pass from the loop
+                self.thread = get_ident()
+            self.listeners = (*self.listeners, listener)
         for watched in (*(self.fetched.passes if self.fetched is not None else ()), *self._known()):
             self._report_again(watched, (listener,))
 
@@ -121,9 +123,12 @@ class LoaderWatch:
         """Stop listening; a method that the program has replaced since stays the program's."""
         if self.fetched is not None:
             self.fetched.end(listener)
-        self.listeners = tuple(one for one in self.listeners if one is not listener)
-        if self.listeners:
-            return
+        with changing_listeners:
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
+            if not self.listeners:
+                self._unwrap()
+
+    def _unwrap(self) -> None:
         for kind, name, original, ours in self._wrapped:
             if vars(kind).get(name) is ours:
                 setattr(kind, name, original)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
 from torch.nn import Module
-from torch.nn.modules.module import register_module_module_registration_hook, register_module_parameter_registration_hook
 from torch.optim import Optimizer
 
 from probes.hooks.capture.compiled import is_dynamo_compiling
 from probes.plan.tree import Tree
 from probes.runner.watch.call_watch import call_watch
+from probes.runner.watch.process_hooks import module_assigned, parameter_assigned
 
 
 class ModelChanges:
@@ -32,20 +32,16 @@ class ModelChanges:
         self._owned: set[int] = set()
         self._owners: WeakSet[Optimizer] = WeakSet()  # and not the ids of replaced parameters, which other tensors may get
         self._others: WeakSet[Optimizer] = WeakSet()
-        self._handles: list[Any] = []
+        self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Begin to listen."""
-        self._handles = [
-            register_module_module_registration_hook(self._module_assigned),
-            register_module_parameter_registration_hook(self._parameter_assigned),
-        ]
+        self._ends = [module_assigned.add(self._module_assigned), parameter_assigned.add(self._parameter_assigned)]
 
     def stop(self) -> None:
         """Stop listening."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        while self._ends:
+            self._ends.pop()()
 
     def renew(self, trees: Iterable[Tree], clock_trees: Iterable[Tree], *, keep: bool) -> None:
         """Read the parameters of the models.

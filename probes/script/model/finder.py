@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from threading import RLock
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch.nn import Module
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
@@ -19,6 +19,7 @@ from probes.plan.tree import innermost
 from probes.runner.program_frames import is_part_of_a_step
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.loader_watch import loader_watch
+from probes.runner.watch.process_hooks import optimizer_begins, optimizer_stepped
 from probes.script.model.call_place import call_place, is_being_built
 from probes.script.model.census import CalledModel, ModelCensus, described
 from probes.script.model.choice import Candidate, ModelChoice
@@ -63,7 +64,7 @@ class ModelFinder:
         self._heard: weakref.WeakKeyDictionary[Optimizer, tuple[int, int]] = weakref.WeakKeyDictionary()
         self.settled = False
         self._pid = os.getpid()
-        self._step: Any = None
+        self._step: Callable[[], None] | None = None
         self._looking = True
         self._binding = RLock()  # threads that call the same model wait until the first of them has bound it
 
@@ -72,13 +73,13 @@ class ModelFinder:
         self.parents.start()
         call_watch.add(self)
         self.census.start()
-        self._step = register_optimizer_step_pre_hook(self._before_step)
+        self._step = optimizer_begins.add(self._before_step)
 
     def stop(self) -> None:
         """Stop listening."""
         self._stop_looking()
         if self._step is not None:
-            self._step.remove()
+            self._step()
             self._step = None
         self.census.stop()
         self.parents.stop()
@@ -225,23 +226,23 @@ class CensusListener(ModelCensus):
         self.parents = parents
         self.bare: list[CalledModel] = []
         self._roots: dict[int, tuple[weakref.ref[Module], int, CalledModel | None]] = {}
-        self._step: Any = None
+        self._step: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Begin to count."""
         call_watch.add(self)
-        self._step = register_optimizer_step_post_hook(self._has_stepped)
+        self._step = optimizer_stepped.add(self._has_stepped)
 
     def stop(self) -> None:
         """Stop counting."""
         call_watch.remove(self)
         if self._step is not None:
-            self._step.remove()
+            self._step()
             self._step = None
 
     @breaks_graph
     def _has_stepped(self, optimizer: Optimizer, *_args: object) -> None:
-        if not is_part_of_a_step(optimizer, sys._getframe(1)):
+        if not is_part_of_a_step(optimizer, sys._getframe(2)):
             self.stepped(optimizer)
 
     def call_enters(self, module: Module) -> CallNumbers | None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from torch.nn import Module
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from probes.hooks.capture.tracing import outside_graphs
 from probes.plan.tree import wrapped
 from probes.runner.watch.call_watch import call_watch
+from probes.runner.watch.process_hooks import module_assigned
 
 
 class ModuleParents:
@@ -24,17 +23,17 @@ class ModuleParents:
     def __init__(self) -> None:
         self.registrations = 0
         self._parents: dict[int, list[weakref.ref[Module]]] = {}
-        self._handle: Any = None
+        self._ends: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Begin to record."""
-        self._handle = register_module_module_registration_hook(self._note)
+        self._ends = module_assigned.add(self._note)
 
     def stop(self) -> None:
         """Stop recording, and forget all registrations."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        if self._ends is not None:
+            self._ends()
+            self._ends = None
         self._parents.clear()
 
     @outside_graphs

@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.digest import blake3_hex, canonical
 from probes.hooks.capture.tracing import breaks_graph, outside_graphs
 from probes.provenance.environment import generators
 from probes.provenance.weights_record import tensor_hex
+from probes.runner.watch.process_hooks import module_assigned, optimizer_stepped
 from probes.tensors import NotCapturable
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -38,14 +37,14 @@ class NeutralityRecord:
         self._tops: dict[int, Module] = {}
         self._steps = 0
         self._backwards = 0
-        self._handles: list[Any] = []
+        self._ends: list[Callable[[], None]] = []
         self._backward: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def start(self) -> None:
         """Begin to record."""
-        self._handles = [
-            register_module_module_registration_hook(self._registered),
-            register_optimizer_step_post_hook(self._stepped),
+        self._ends = [
+            module_assigned.add(self._registered),
+            optimizer_stepped.add(self._stepped),
         ]
         original = torch.autograd.backward
 
@@ -64,8 +63,8 @@ class NeutralityRecord:
         """
         if self._backward is not None and torch.autograd.backward is self._backward[1]:
             torch.autograd.backward = self._backward[0]
-        for handle in self._handles:
-            handle.remove()
+        while self._ends:
+            self._ends.pop()()
         models = [
             {"class": type(module).__name__, "state": _digests(_state(module)), "hooks": _hooks(module)} for module in self._tops.values()
         ]
