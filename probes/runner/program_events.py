@@ -27,6 +27,7 @@ from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.loop_values import LOSS
 from probes.runner.watch.model_changes import ModelChanges
 from probes.runner.watch.process_hooks import optimizer_begins, optimizer_stepped
+from probes.runner.watch.watched_pass import FollowedLoop
 from probes.tensors import graph_task, in_backward
 
 
@@ -49,6 +50,8 @@ class ProgramEvents:
         self.begun = False
         self.raised: ProbesError | None = None
         self._changes = ModelChanges()
+        self._loop = FollowedLoop(self)
+        self._training: set[int] = set()  # the threads in which the model was called for training
         self._trees: list[Tree] = []
         self._ends: list[Callable[[], None]] = []  # each ends what it listens to; empty while it does not
 
@@ -69,9 +72,9 @@ class ProgramEvents:
             backward_watch.add(self)
             self._ends.append(partial(backward_watch.remove, self))
         scaler_watch.add(self)
-        loader_watch.add(self)
+        loader_watch.add(self._loop)
         call_watch.add(self)
-        self._ends += [partial(scaler_watch.remove, self), partial(loader_watch.remove, self), partial(call_watch.remove, self)]
+        self._ends += [partial(scaler_watch.remove, self), partial(loader_watch.remove, self._loop), partial(call_watch.remove, self)]
 
     def stop(self) -> None:
         """Stop listening."""
@@ -125,14 +128,17 @@ class ProgramEvents:
             self.halt()
         grad = torch.is_grad_enabled() or (root.training and is_in_function())
         phase = "train" if grad and root.training else "eval"
-        if phase == "train" and loader_watch.thread != thread:
-            loader_watch.follow()
-        if loader_watch.gone:
+        if phase == "train":
+            self._training.add(thread)
+            backward_watch.training.add(thread)
+            if self._loop.thread != thread:
+                loader_watch.follow(self._loop)
+        if self._loop.gone:
             loader_watch.settle()
-        fetched = loader_watch.fetched
-        if fetched is not None and fetched.passes and loader_watch.thread == thread:
+        fetched = loader_watch.fetched.get(thread) if self._loop.thread == thread else None
+        if fetched is not None and fetched.passes:
             fed = any(one.phase == "train" for one in self.clock.passes.fresh)
-            fetched.called(phase, loader_watch.listeners, fed=fed)
+            fetched.called(phase, loader_watch.listeners(thread), fed=fed)
         at = engine.enter(phase, thread, grad=grad)
         if engine.failures.first is not None:
             self._raise_within_call()
@@ -233,7 +239,7 @@ class ProgramEvents:
         owned = self.owns(optimizer)
         call_watch.renew()
         if owned:
-            loader_watch.optimizer_stepped()
+            loader_watch.optimizer_stepped(self._loop)
             self.collect_compiled()
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.engine.updated(held, optimizer, owned=owned)
@@ -249,7 +255,9 @@ class ProgramEvents:
 
     def backward_begins(self, loss: Tensor) -> None:
         """The program calls `backward` on a scalar."""
-        if get_ident() not in self.engine.moment.aside:
+        thread = get_ident()
+        of_another_model = thread in backward_watch.training and thread not in self._training
+        if thread not in self.engine.moment.aside and not of_another_model:
             self.engine.tell(self.engine.logged.loss, loss)
 
     @breaks_graph

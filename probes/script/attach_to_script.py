@@ -13,6 +13,7 @@ from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, Step
 from probes.runner.run import Run
 from probes.runner.start import has_process_group, world
 from probes.runner.watch.loader_watch import loader_watch
+from probes.runner.watch.watched_pass import FollowedLoop
 from probes.script.model.candidate_runs import CandidateRuns
 from probes.script.model.choice import MOST_CANDIDATES, Candidate, choice_for
 from probes.script.model.finder import ModelFinder
@@ -53,6 +54,7 @@ class Probing:
         place_of_parent: tuple[int, int] = (0, 1),
     ) -> None:
         self.progress = progress
+        self._loop = FollowedLoop(self)
         self.runs = CandidateRuns(request, progress)
         self.failure: Exception | None = None
         self.finder = ModelFinder(choice_for(request.loaded), self)
@@ -65,7 +67,7 @@ class Probing:
 
     def start(self) -> None:
         """Begin to watch for the model and for loaders."""
-        loader_watch.add(self)
+        loader_watch.add(self._loop)
         code_reads.add(self)
         self.finder.start()
         self.programs.start()
@@ -79,7 +81,7 @@ class Probing:
         self.programs.stop()
         self.finder.stop()
         code_reads.remove(self)
-        loader_watch.remove(self)
+        loader_watch.remove(self._loop)
 
     @property
     def ended_by(self) -> Exception | None:

@@ -357,3 +357,29 @@ def test_the_sanity_check_of_a_trainer_belongs_to_no_epoch() -> None:
     assert not sanity_checking(model)
     model._trainer = Trainer()  # type: ignore[assignment]  # where a LightningModule keeps its trainer
     assert sanity_checking(model)
+
+
+def test_steps_in_an_executor_are_optimizer_steps_where_another_thread_iterates_over_the_loader(probed: Probed) -> None:
+    """An asyncio loop that trains in an executor: nothing tells when a batch is used, and a step does not wait for the next one."""
+    done = probed("""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+        net, data, pool = Net(), loader(12, 4), ThreadPoolExecutor(1)
+        optimizer = SGD(net.parameters(), lr=0.1)
+        def validate():
+            net.eval()
+            with torch.no_grad():
+                net(torch.ones(1, 3))
+            net.train()
+        async def train():
+            running = asyncio.get_running_loop()
+            for epoch in range(2):
+                for x, in data:
+                    await running.run_in_executor(pool, step, net, optimizer, x)
+                await running.run_in_executor(pool, validate)
+        asyncio.run(train())
+    """)
+    assert done.code == 0
+    assert done.steps() == {0: 6}
+    assert done.steps("eval") == {0: 2}
+    assert "on one batch" not in done.said

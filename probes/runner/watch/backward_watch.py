@@ -30,9 +30,14 @@ class BackwardListener(Protocol):
 
 
 class BackwardWatch:
-    """Wraps `Tensor.backward` while anybody listens."""
+    """Wraps `Tensor.backward` while anybody listens.
+
+    Attributes:
+        training: the threads in which a model was called for training; a loss in one of them is not that of a model of another thread.
+    """
 
     def __init__(self) -> None:
+        self.training: set[int] = set()
         self.listeners: tuple[BackwardListener, ...] = ()
         self._original: Callable[..., Any] = Tensor.backward
         self._ours: Callable[..., Any] | None = None
@@ -56,6 +61,7 @@ class BackwardWatch:
                     Tensor.backward = self._original  # type: ignore[method-assign]  # the original function, saved above
                 self._ours = None
                 self._scaled.clear()
+                self.training.clear()
 
     @breaks_graph
     def note_scale(self, scaler: GradScaler, losses: Any) -> None:

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from functools import wraps
 from itertools import count
@@ -23,7 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
 from probes.provenance.loaders import SeenLoaders
 from probes.runner.watch.process_hooks import changing_listeners
-from probes.runner.watch.watched_pass import FetchedPasses, LoaderListener, WatchedPass
+from probes.runner.watch.watched_pass import FetchedPasses, FollowedLoop, LoaderListener, WatchedPass
 
 Call = Callable[..., Any]
 
@@ -34,83 +33,97 @@ class LoaderWatch:
     A class derived from `DataLoader` may have an `__iter__` of its own, such as one that runs a single inner iterator for ever: a call of
     it is a pass, and the inner iterator's batches belong to the last one. Its iterators are the program's, and stay as they are.
 
-    Passes are reported of one thread, the one that the loop runs in: that of the last listener that came while no pass was under way,
-    until a training call comes in another one. Those of other threads, which may evaluate, are noted and not reported.
+    Each listener follows the loop of its model, which runs in one thread: the one in which the listener came, if that has given batches,
+    until a training call comes in another one. It gets the passes of this thread. Those of other threads, which may evaluate or train
+    other models, are noted and not reported.
 
     Attributes:
-        thread: the thread of the loop.
-        fetched: the passes of the loop whose batches another thread fetches; None until one does.
+        loops: the loops that are followed.
+        fetched: the passes of a loop whose batches another thread fetches, by the thread of the loop.
         seen: what the loaders draw from; None until there is one.
     """
 
     def __init__(self) -> None:
-        self.listeners: tuple[LoaderListener, ...] = ()
+        self.loops: tuple[FollowedLoop, ...] = ()
         self.dataset = ""
         self.seen: SeenLoaders | None = None
         self._passes: dict[int, WatchedPass] = {}  # by the id of the iterator
         self._outer: dict[int, WatchedPass] = {}  # by the id of a loader with an `__iter__` of its own
         self._loaders: dict[int, int] = {}  # id of a loader -> its key
         self._unserved: list[WatchedPass] = []  # those pulled since the last call of a model
-        self._streams: list[FrameType] = []  # the generators in which the last pass was exhausted; kept until the next pass begins
-        self.gone: deque[tuple[str, int]] = deque()
+        self._streams: dict[int, list[FrameType]] = {}  # by thread, the generators in which the last pass ended, until the next begins
         self._wrapped: list[tuple[type, str, Call, Call]] = []
         self._subclass_hook: Any = None
         self._process = 0
-        self._trained = False
         self._numbers = count(1)
-        self.thread = 0
-        self.fetched: FetchedPasses | None = None
+        self.fetched: dict[int, FetchedPasses] = {}
         self._making = threading.Lock()
 
-    def add(self, listener: LoaderListener) -> None:
-        """Begin to listen; passes that began before are reported again."""
+    def add(self, loop: FollowedLoop) -> None:
+        """Begin to follow a loop; passes that began before are reported again."""
         with changing_listeners:
-            if not self.listeners:
-                self._process, self._trained = os.getpid(), False
+            if not self.loops:
+                self._process = os.getpid()
                 self._wrap()
-            if not self._is_under_way():  # a thread that copies the model and calls the copy takes no pass from the loop
-                self.thread = get_ident()
-            self.listeners = (*self.listeners, listener)
-        for watched in (*(self.fetched.passes if self.fetched is not None else ()), *self._known()):
-            self._report_again(watched, (listener,))
+            loop.thread, loop.trained = self._thread_of_a_loop(), False
+            self.loops = (*self.loops, loop)
+        fetched = self.fetched.get(loop.thread)
+        for watched in (*(fetched.passes if fetched is not None else ()), *self._known(loop.thread)):
+            self._report_again(watched, loop)
 
-    def follow(self) -> None:
-        """A training call comes in this thread: the loop runs in it, unless the thread that trained before continues."""
-        if self._trained and self._is_alive():
+    def _thread_of_a_loop(self) -> int:
+        """The thread of the caller, unless it has pulled no batch and a loop is under way in another one, whose batches it may evaluate."""
+        here = get_ident()
+        if self._is_under_way(here):
+            return here
+        others = [loop.thread for loop in reversed(self.loops) if _is_alive(loop.thread)]
+        return next((thread for thread in others if self._is_under_way(thread)), here)
+
+    def _is_under_way(self, thread: int) -> bool:
+        """Whether a pass that is not over has given batches to a thread."""
+        return any(watched.pulls for watched in self._known(thread))
+
+    def follow(self, loop: FollowedLoop) -> None:
+        """A training call comes in this thread: the loop runs in it, unless the thread that trained before continues.
+
+        The passes of the former thread are over for the loop, since it is not told of their further batches: a step must not wait for one.
+        """
+        if loop.trained and _is_alive(loop.thread):
             return
-        self.thread, self._trained = get_ident(), False
-        for watched in self._known():
-            if not watched.reported:
-                self._report_again(watched, self.listeners)
+        former = [watched.key for watched in self._known(loop.thread) if watched.key in loop.reported]
+        loop.reported.difference_update(former)
+        for key in former:
+            loop.listener.pass_deleted(key)
+        loop.thread, loop.trained = get_ident(), False
+        for watched in self._known(loop.thread):
+            if watched.key not in loop.reported:
+                self._report_again(watched, loop)
 
-    def _is_under_way(self) -> bool:
-        """Whether somebody listens to a pass that has given batches to another thread."""
-        return bool(self.listeners) and self._is_alive() and any(watched.pulls for watched in self._known())
+    def optimizer_stepped(self, loop: FollowedLoop) -> None:
+        """An optimizer has stepped the model of a loop in this thread."""
+        loop.trained = loop.trained or get_ident() == loop.thread
+        fetched = self.fetched.get(loop.thread)
+        if fetched is not None:
+            fetched.due = True
 
-    def _is_alive(self) -> bool:
-        """Whether the thread of the loop exists still."""
-        return any(thread.ident == self.thread for thread in threading.enumerate())
+    def listeners(self, thread: int) -> list[LoaderListener]:
+        """The listeners whose loops run in a thread."""
+        return [loop.listener for loop in self.loops if loop.thread == thread]
 
-    def optimizer_stepped(self) -> None:
-        """An optimizer has stepped the model in this thread."""
-        self._trained = self._trained or get_ident() == self.thread
-        if self.fetched is not None:
-            self.fetched.due = True
+    def _known(self, thread: int) -> list[WatchedPass]:
+        """The passes of a thread that are not over, in the order of their last pulls."""
+        every = {watched.key: watched for watched in (*list(self._passes.values()), *list(self._outer.values()))}
+        return sorted((watched for watched in every.values() if watched.thread == thread), key=attrgetter("last_pull"))
 
-    def _known(self) -> list[WatchedPass]:
-        """The passes of the loop's thread that are not over, in the order of their last pulls."""
-        every = {watched.key: watched for watched in (*self._passes.values(), *self._outer.values())}
-        return sorted((watched for watched in every.values() if watched.thread == self.thread), key=attrgetter("last_pull"))
-
-    def _report_again(self, watched: WatchedPass, listeners: tuple[LoaderListener, ...]) -> None:
-        watched.reported = True
-        for listener in listeners:
-            listener.pass_begins(watched.key, watched.loader, endless=watched.endless, skipped=watched.skipped)
-            if watched.loader not in self._loaders.values():
-                listener.loader_deleted(watched.loader)
-            for pull in range(1 + watched.ahead if watched.pulls and watched.thread == self.thread else 0):
-                last = watched.pulls == watched.length and pull == watched.ahead
-                listener.batch_pulled(watched.key, grad=watched.grad, last=last, before=True)
+    def _report_again(self, watched: WatchedPass, loop: FollowedLoop) -> None:
+        listener = loop.listener
+        loop.reported.add(watched.key)
+        listener.pass_begins(watched.key, watched.loader, endless=watched.endless, skipped=watched.skipped)
+        if watched.loader not in self._loaders.values():
+            listener.loader_deleted(watched.loader)
+        for pull in range(1 + watched.ahead if watched.pulls and watched.thread == loop.thread else 0):
+            last = watched.pulls == watched.length and pull == watched.ahead
+            listener.batch_pulled(watched.key, grad=watched.grad, last=last, before=True)
 
     def model_called(self) -> None:
         """A model was called, whichever it is: the batches pulled in this thread are in use."""
@@ -119,14 +132,17 @@ class LoaderWatch:
             watched.served += 1
             self._unserved.remove(watched)
 
-    def remove(self, listener: LoaderListener) -> None:
-        """Stop listening; a method that the program has replaced since stays the program's."""
-        if self.fetched is not None:
-            self.fetched.end(listener)
+    def remove(self, loop: FollowedLoop) -> None:
+        """Stop following a loop; a method that the program has replaced since stays the program's."""
+        fetched = self.fetched.get(loop.thread)
+        if fetched is not None:
+            fetched.end(loop.listener)
         with changing_listeners:
-            self.listeners = tuple(one for one in self.listeners if one is not listener)
-            if not self.listeners:
+            self.loops = tuple(one for one in self.loops if one is not loop)
+            if not self.loops:
                 self._unwrap()
+        loop.reported.clear()
+        loop.gone.clear()
 
     def _unwrap(self) -> None:
         for kind, name, original, ours in self._wrapped:
@@ -137,8 +153,8 @@ class LoaderWatch:
             del DataLoader.__init_subclass__
         self.seen = None
         self._streams.clear()
-        if self.fetched is not None:
-            self.fetched.passes.clear()
+        for fetched in self.fetched.values():
+            fetched.passes.clear()
         self._passes.clear()
         self._outer.clear()
         self._loaders.clear()
@@ -146,10 +162,11 @@ class LoaderWatch:
     @runs_eagerly
     def settle(self) -> None:
         """Report deleted passes and loaders; the garbage collector queues them at any time."""
-        while self.gone and get_ident() == self.thread:
-            event, key = self.gone.popleft()
-            for listener in self.listeners:
-                getattr(listener, event)(key)
+        thread = get_ident()
+        for loop in self.loops:
+            while loop.gone and loop.thread == thread:
+                event, key = loop.gone.popleft()
+                getattr(loop.listener, event)(key)
 
     def _wrap(self) -> None:
         self._replace(DataLoader, "__iter__", self._iter)
@@ -217,14 +234,14 @@ class LoaderWatch:
 
     @runs_eagerly
     def _begin(self, loader: Any, frame: FrameType) -> WatchedPass:
-        here, endless = get_ident() == self.thread, False
-        if here:
-            endless = any(one is known for one in _generators(frame) for known in self._streams)
-            self._streams = []
-        known = next(self._numbers), self._key(loader), get_ident(), endless
-        watched = WatchedPass(*known, skipped=_skipped(loader), length=_length(loader), reported=here)
-        for listener in self.listeners if here else ():
-            listener.pass_begins(watched.key, watched.loader, endless=endless, skipped=watched.skipped)
+        thread = get_ident()
+        endless = any(one is known for one in _generators(frame) for known in self._streams.pop(thread, ()))
+        known = next(self._numbers), self._key(loader), thread, endless
+        watched = WatchedPass(*known, skipped=_skipped(loader), length=_length(loader))
+        for loop in self.loops:
+            if loop.thread == thread:
+                loop.reported.add(watched.key)
+                loop.listener.pass_begins(watched.key, watched.loader, endless=endless, skipped=watched.skipped)
         return watched
 
     def _key(self, loader: Any) -> int:
@@ -246,11 +263,7 @@ class LoaderWatch:
                 return original(iterator)
             watched = self._outer_of(watched)
             if watched.thread != get_ident():
-                if watched.thread == self.thread:
-                    with self._making:  # several threads may fetch
-                        self.fetched = self.fetched or FetchedPasses()
-                    self.fetched.passes.append(watched)
-                watched.thread, watched.reported = get_ident(), False
+                self._fetch(watched)
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -262,22 +275,34 @@ class LoaderWatch:
         return __next__
 
     @runs_eagerly
+    def _fetch(self, watched: WatchedPass) -> None:
+        """Another thread than the one that made an iterator begins to pull from it."""
+        with self._making:  # several threads may fetch
+            if any(loop.thread == watched.thread for loop in self.loops):
+                self.fetched.setdefault(watched.thread, FetchedPasses()).passes.append(watched)
+        watched.thread = get_ident()
+        for loop in self.loops:
+            loop.reported.discard(watched.key)
+
+    @runs_eagerly
     def _pulled(self, watched: WatchedPass) -> None:
         self.settle()
         watched.pulls, watched.last_pull, watched.grad = watched.pulls + 1, next(self._numbers), torch.is_grad_enabled()
         if watched not in self._unserved:
             self._unserved.append(watched)
-        for listener in self.listeners if watched.thread == self.thread else ():
+        for listener in self.listeners(watched.thread):
             listener.batch_pulled(watched.key, grad=watched.grad, last=watched.pulls == watched.length, before=False)
 
     @runs_eagerly
     def _exhausted(self, watched: WatchedPass, frame: FrameType) -> None:
-        if watched.thread != self.thread:
+        listeners = self.listeners(watched.thread)
+        if not listeners:
             watched.over = True
             return
         self.settle()
-        self._streams = _generators(frame)
-        for listener in self.listeners:
+        self._streams = {thread: frames for thread, frames in self._streams.items() if _is_alive(thread)}
+        self._streams[watched.thread] = _generators(frame)
+        for listener in listeners:
             listener.pass_exhausted(watched.key)
 
     @runs_eagerly
@@ -291,22 +316,31 @@ class LoaderWatch:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
             self._unserved = [one for one in self._unserved if one is not watched]
-            if self.fetched is not None and self.fetched.lose(watched):
+            kept = [fetched.lose(watched) for fetched in list(self.fetched.values())]
+            if any(kept):
                 return
-            if watched.over:
-                self.gone.append(("pass_exhausted", watched.key))
-            self.gone.append(("pass_deleted", watched.key))
+            for loop in self.loops:
+                loop.reported.discard(watched.key)
+                if watched.over:
+                    loop.gone.append(("pass_exhausted", watched.key))
+                loop.gone.append(("pass_deleted", watched.key))
 
     def _lose_loader(self, loader: int) -> None:
         key = self._loaders.pop(loader, None)
         self._outer.pop(loader, None)
-        if key is not None:
-            self.gone.append(("loader_deleted", key))
+        if key is None:
+            return
+        for loop in self.loops:
+            loop.gone.append(("loader_deleted", key))
 
     @runs_eagerly
     def _is_here(self) -> bool:
         """Whether this is the program's own process; nothing is counted in a worker."""
-        return bool(self.listeners) and os.getpid() == self._process
+        return bool(self.loops) and os.getpid() == self._process
+
+
+def _is_alive(thread: int) -> bool:
+    return any(one.ident == thread for one in threading.enumerate())
 
 
 def _length(loader: Any) -> int:

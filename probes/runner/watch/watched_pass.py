@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -43,9 +44,8 @@ class WatchedPass:
         length: batches that the pass has; -1 if that is not known.
         last_pull: number of its last pull among those of all passes.
         thread: the thread that began it, or has pulled from it since.
-        reported: whether it was reported to the listeners.
         used: the phase of the first call after it began, if another thread fetches its batches.
-        over: whether that thread has ended, which was not reported to the listeners yet.
+        over: whether that thread has ended, which was not reported to any listener yet.
         lost: whether its iterator was deleted, which was not reported either, since the loop is still at its batches.
     """
 
@@ -59,7 +59,6 @@ class WatchedPass:
     pulls: int = 0
     served: int = 0
     grad: bool = True
-    reported: bool = False
     used: str = ""
     over: bool = False
     lost: bool = False
@@ -68,6 +67,25 @@ class WatchedPass:
     def ahead(self) -> int:
         """Batches pulled since a model was last called."""
         return self.pulls - max(self.served, 1)
+
+
+@dataclass(eq=False, slots=True)
+class FollowedLoop:
+    """The loop whose passes a listener gets.
+
+    Attributes:
+        listener: who gets them.
+        thread: the thread that the loop runs in.
+        trained: whether an optimizer has stepped the listener's model in this thread.
+        reported: the passes that were reported, by key.
+        gone: events of passes and loaders that were deleted, as the garbage collector queues them at any time, in any thread.
+    """
+
+    listener: LoaderListener
+    thread: int = 0
+    trained: bool = False
+    reported: set[int] = field(default_factory=set)
+    gone: deque[tuple[str, int]] = field(default_factory=deque)
 
 
 @dataclass

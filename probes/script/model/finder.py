@@ -6,9 +6,10 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Protocol
 
+import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -17,6 +18,7 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import breaks_graph, is_traced, is_transformed
 from probes.plan.tree import innermost
 from probes.runner.program_frames import is_part_of_a_step
+from probes.runner.watch.backward_watch import backward_watch
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.process_hooks import optimizer_begins, optimizer_stepped
@@ -257,6 +259,8 @@ class CensusListener(ModelCensus):
             return None
         model.calls += 1
         loader_watch.model_called()
+        if module.training and torch.is_grad_enabled():
+            backward_watch.training.add(get_ident())
         return NO_NUMBERS
 
     def ignores(self, module: Module) -> bool:

@@ -269,6 +269,68 @@ def test_instances_that_are_trained_together_are_all_captured(probed: Probed, op
     assert "dropped" not in done.said
 
 
+THREADS = """
+import threading
+turn = threading.Barrier(2)
+def train(net, optimizer, epochs, data, validation):
+    for epoch in range(epochs):
+        net.train()
+        for (x,) in data:
+            turn.wait(20)
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            saved[net.fc][1].append(loss.detach().clone())
+            turn.wait(20)
+            loss.backward()
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            for (x,) in validation:
+                net(x)
+saved, threads = {}, []
+for epochs, size in (2, 6), (3, 4):
+    net = Net()
+    saved[net.fc] = [], []
+    net.fc.register_forward_hook(lambda module, args, output: saved[module][0].append(output.detach().clone()))
+    arguments = net, SGD(net.parameters(), lr=0.1), epochs, loader(size, 2), loader(4, 2)
+    threads.append(threading.Thread(target=train, args=arguments))
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+torch.save([*saved.values()], __file__.replace("train.py", "saved.pt"))
+"""
+
+
+@pytest.mark.parametrize("instances", ["all", None])
+def test_models_that_threads_train_at_the_same_time_count_the_batches_of_their_thread(probed: Probed, instances: str | None) -> None:
+    acts = {"hook": "forward", "modules": ["fc"], "when": {"phases": ["train", "eval"]}}
+    chosen = {"models": {"m": {"class": "Net", "instances": instances}}} if instances else {}
+    done = probed(THREADS, {"version": 1, **chosen, "probes": {"acts": acts, "loss": {"values": ["loop.loss"]}}})
+    assert done.code == 0
+    saved = {2 if len(each[0]) == 2 * (3 + 2) else 3: each for each in torch.load(done.out.parent / "saved.pt")}
+    folders = sorted(path for path in done.out.parent.iterdir() if path.name.startswith("run"))
+    assert len(folders) == (2 if instances else 1)
+    assert [len(probes.open(path).state) for path in folders] in ([2, 3], [3, 2], [2], [3])
+    for path in folders:
+        run = probes.open(path)
+        epochs = len(run.state)
+        train, evaluated = ([*run.sel(phase=phase)["acts", "fc"]] for phase in ("train", "eval"))
+        assert [_place(capture) for capture in train] == [(epoch, step, 0) for epoch in range(epochs) for step in range(6 // epochs)]
+        assert [_place(capture) for capture in evaluated] == [(epoch, step, 0) for epoch in range(epochs) for step in range(2)]
+        assert set(run.state.values()) == {"complete"}
+        stored = sorted([*train, *evaluated], key=lambda one: (one.clock.epoch, one.clock.phase == "eval", one.clock.step))
+        assert torch.stack([torch.as_tensor(one.value) for one in stored]).equal(torch.stack(saved[epochs][0]))
+        (losses,) = run.match("loss")
+        assert [_place(capture) for capture in losses] == [_place(capture) for capture in train]
+        assert losses.torch().equal(torch.stack(saved[epochs][1]))
+    assert "several optimizer steps come on one batch" not in done.said
+
+
+def _place(capture: Any) -> tuple[int, int, int]:
+    return capture.clock.epoch, capture.clock.step, capture.clock.microstep
+
+
 def test_more_instances_than_can_be_captured_are_named(probed: Probed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.script.model.choice.MOST_CANDIDATES", 1)
     monkeypatch.setattr("probes.script.attach_to_script.MOST_CANDIDATES", 1)
