@@ -52,7 +52,8 @@ for epoch in range(2):  # epoch: one pass over the training loader
 - **Several optimizer steps on one batch** are one step. `clock: {step: update}` makes each of them a step.
 - **A step of any other phase** is a batch of the loader that this phase iterates. Without such a loader it is one call of the model.
 - **A microstep** is one call of the model, or of a part that is called directly, within a step. **`call`** counts the calls of one module
-  within that.
+  within that. A call of a part without parameters by itself, such as an activation, a loss or a metric, is not counted: it belongs to the
+  microstep of the call of the model before it, as long as the step of that call is open, and is not captured otherwise.
 - **An epoch** ends when a training loader starts again and the model trains on it. Evaluation on the same loader starts no epoch.
   If the loop gets a batch in train mode, the first call with it belongs to the new epoch in any phase, such as an adversarial attack on it.
   Calls before the first pass belong to epoch 0.

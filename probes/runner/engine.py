@@ -93,6 +93,7 @@ class Engine:
         self.epoch_listeners: list[Callable[[], None]] = []
         self.collect: Callable[[], None] | None = None
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and its microstep
+        self._left: dict[int, OutermostCall] = {}  # the outermost call that each thread has left last, while its step may be open
         self._overlaps = False
         self._over = False
         self._lock = threading.RLock()
@@ -171,6 +172,24 @@ class Engine:
         at = self.moment.calls[thread] = OutermostCall(self.clock.epoch, phase, index, -1, self.moment.opened, counted)
         return at
 
+    @_guarded
+    def join(self, phase: str, thread: int) -> OutermostCall | None:
+        """A part without parameters is called by itself, such as an activation: it belongs to the outermost call before it.
+
+        Returns:
+            That call; None if its step is over or of another phase, or the next training call begins another step.
+        """
+        moment, at = self.moment, self._left.get(thread)
+        phase = self.clock.phases[-1] if self.clock.phases else phase
+        if not moment.open or at is None or at.opened is not moment.opened or at.phase != phase:
+            return None
+        if phase == "train" and self.clock.ahead() is not None:
+            return None
+        moment.calls[thread] = at
+        if self._overlaps or len(moment.calls) > 1:
+            self._settle_overlap()
+        return at
+
     def leave(self, thread: int, *, raised: bool) -> None:
         """An outermost call returns, or raises."""
         with self._lock:
@@ -184,6 +203,7 @@ class Engine:
         at = self.moment.calls.pop(thread, None)
         if at is not None:
             at.over()
+            self._left[thread] = at
             if not raised:  # store the values that the call has left
                 if self.live.late:
                     self.live.bind_late()
@@ -376,6 +396,7 @@ class Engine:
         if ended.keep and self.logged.taps:
             self.logged.step_ended(LastClock(self.moment.epoch, ended.phase, ended.step, -1, state))
         if not self._open:
+            self._left.clear()
             self._rest()
 
     def _rest(self) -> None:

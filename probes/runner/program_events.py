@@ -53,6 +53,7 @@ class ProgramEvents:
         self._loop = FollowedLoop(self)
         self._training: set[int] = set()  # the threads in which the model was called for training
         self._trees: list[Tree] = []
+        self._probed = {binding.module for binding in engine.plan.bindings}
         self._ends: list[Callable[[], None]] = []  # each ends what it listens to; empty while it does not
 
     def start(self) -> None:
@@ -120,10 +121,16 @@ class ProgramEvents:
             return None
         tree, node = found
         root, transformed = tree.root.module, is_transformed()
-        if (node is not tree.root and _has_no_parameters(node)) or self._is_overlooked(root, transformed):
+        if self._is_overlooked(root, transformed):
+            self.clock.seen.transformed += transformed
             return None
         if transformed:
             return engine.look(phase_of(root), thread) or NO_NUMBERS
+        if node is not tree.root and _has_no_parameters(node):
+            at = engine.join(phase_of(root), thread)
+            if at is None and node.path in self._probed:
+                self.clock.seen.alone[node.path] += 1
+            return at
         if self.halts:
             self.halt()
         grad = torch.is_grad_enabled() or (root.training and is_in_function())
@@ -318,5 +325,5 @@ def sanity_checking(root: Module) -> bool:
 
 
 def _has_no_parameters(node: Node) -> bool:
-    """Whether a module has no parameters, such as a loss or a metric: unless it is the root, a call of it is not a call of the model."""
+    """Whether a module has no parameters, such as a loss or an activation: unless it is the root, its call is not a call of the model."""
     return next(node.module.parameters(), None) is None

@@ -47,6 +47,59 @@ def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_no_h
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
+def test_a_part_without_parameters_that_is_called_by_itself_belongs_to_the_call_before_it(tmp_path: Path) -> None:
+    model, hand = net(), list[Tensor]()
+    probe = {"modules": ["*"], "values": ["output", "grad_output"]}
+    spec = {"version": 1, "defaults": {"when": {"phases": ["train", "val"]}}, "probes": {"p": probe}}
+    optimizer = torch.optim.SGD(model.parameters())
+    with probes.attach(model, spec, out=tmp_path / "r") as run:
+        for x in run.steps(torch.randn(3, 2, 3)):
+            for _ in range(2):
+                hidden = model[1](model[1](model[0](x)))
+                hand.append(hidden.detach().clone())
+                model[2](hidden).sum().backward()
+            optimizer.step()
+        with run.phase("val"), run.step(), torch.no_grad():
+            model[1](model[0](x))
+    saved = probes.open(tmp_path / "r").sel(phase="train")
+    relu = saved["p", "1", "output"]
+    places = [(one.clock.step, one.clock.microstep, one.clock.call) for one in relu]
+    assert places == [(step, microstep, call) for step in range(3) for microstep in (0, 2) for call in (0, 1)]
+    assert all(torch.equal(one, torch.from_numpy(two.value)) for one, two in zip(hand, list(relu)[1::2], strict=True))
+    assert [one.clock.microstep for one in saved["p", "2", "output"]] == [1, 3] * 3  # the call of the activation is not counted
+    assert len(saved["p", "1", "grad_output"]) == 12
+    assert len(probes.open(tmp_path / "r").sel(phase="val")["p", "1"]) == 1
+
+
+def test_a_part_without_parameters_that_belongs_to_no_step_is_named_at_the_end(tmp_path: Path) -> None:
+    model = net()
+    spec = {"version": 1, "probes": {"p": {"modules": ["*"], "values": ["output"]}}}
+    optimizer = torch.optim.SGD(model.parameters())
+    with probes.attach(model, spec, out=tmp_path / "r") as run:
+        for x in torch.randn(3, 2, 3):
+            model[2](model[0](model[1](x))).sum().backward()  # of the second step on, the activation is called after the optimizer step
+            optimizer.step()
+        model.eval()
+        model[1](x)
+    assert [series.key.target for series in probes.open(tmp_path / "r").series] == ["0", "2"]
+    assert "4 calls of `1` are not captured: a part without parameters" in str(run.summary())
+
+
+def test_an_optimizer_step_after_transformed_calls_is_not_blamed_on_the_mode(tmp_path: Path) -> None:
+    model = net()
+    spec = {"version": 1, "probes": {"p": {"modules": ["0"], "hook": "forward", "when": {"phases": ["eval"]}}}}
+    optimizer = torch.optim.SGD(model.parameters())
+    with probes.attach(model, spec, out=tmp_path / "r") as run:
+        for _ in range(2):
+            with torch.no_grad():
+                model(torch.ones(2, 3))
+            torch.func.vmap(model)(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+    (warning,) = run.summary().as_dict()["warnings"]
+    assert warning.startswith("2 optimizer steps followed calls of phase `eval`, and calls within transforms of `torch.func`")
+    assert "model.train()" not in warning
+
+
 def test_reading_a_parametrized_weight_does_not_call_the_model(tmp_path: Path) -> None:
     model = net()
     spec = {"version": 1, "probes": {"p": {"modules": ["0", "0.parametrizations.weight.0"], "values": ["output", "grad_output"]}}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -19,6 +20,8 @@ class EventCounts:
         other_calls: outermost calls of other phases.
         outside: calls outside any epoch.
         several: whether several optimizer steps came on one batch.
+        transformed: calls within transforms of `torch.func`, which are in no step.
+        alone: calls of parts without parameters that belong to no step, by the path of the part.
     """
 
     updates: int = 0
@@ -30,6 +33,8 @@ class EventCounts:
     other_calls: int = 0
     outside: int = 0
     several: bool = False
+    transformed: int = 0
+    alone: Counter[str] = field(default_factory=Counter)
     _trained: bool = False
     _evaluated: bool = False
 

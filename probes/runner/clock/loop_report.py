@@ -45,7 +45,19 @@ def _warnings(clock: RunClock) -> Iterator[str]:
             f"no optimizer stepped a parameter of the model, so {seen.training_calls} training calls are {counted(steps, 'step')}; "
             "`clock: {step: batch}` or `{step: forward}` counts batches or calls"
         )
-    if seen.eval_updates:
+    if seen.alone:
+        paths = [f"`{path}`" for path in seen.alone]
+        named = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+        yield (
+            f"{counted(seen.alone.total(), 'call')} of {named} {'is' if seen.alone.total() == 1 else 'are'} not captured: a part without "
+            "parameters that the program calls by itself belongs to the call of the model before it, as long as its step is open"
+        )
+    if seen.eval_updates and seen.transformed:
+        yield (
+            f"{counted(seen.eval_updates, 'optimizer step')} followed calls of phase `eval`, and calls within transforms of `torch.func`, "
+            "which are not steps: with `run.steps` each batch is a step"
+        )
+    elif seen.eval_updates:
         yield (
             f"{counted(seen.eval_updates, 'optimizer step')} followed calls of phase `eval` only, as after a forgotten `model.train()`; "
             "these calls are steps of `eval`: call `model.train()`, or name the phase (`run.phase`)"
