@@ -230,7 +230,7 @@ class ProgramEvents:
 
     @breaks_graph
     def _before_optimizer(self, optimizer: Optimizer, *_args: object) -> None:
-        if self.owns(optimizer):
+        if self._ends and self.owns(optimizer):
             self.halt()  # before values that are not finite reach the weights
 
     @breaks_graph

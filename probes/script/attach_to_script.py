@@ -119,6 +119,8 @@ class Probing:
         way = f"`{line}` captures every one, as a separate run"
         if self.finder.choice.wants_all:
             way = f"`instances: all` captures the first {MOST_CANDIDATES} models that are called and fit"
+        elif any(model.kind != further[0].kind for model in self.finder.census.models if model.captured):
+            way = f"`models: {{{name}: {further[0].kind}}}` captures {'it' if len(further) == 1 else further[0].kind} instead"
         return [*self.finder.census.lines(), f"{count} trained and not captured: {way}"]
 
     def _unbound(self) -> ProbesError | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim import optimizer
 
 import probes
 from probes.script.model.candidate_runs import CandidateRuns
@@ -192,6 +193,35 @@ def test_an_optimizer_step_that_raises_and_is_repeated_counts_once(probed: Probe
     assert done.steps() == {0: 6}
     assert models(done) == ["Net first called at 6 calls 6 optimizer steps captured"]
     assert "seen: 6 optimizer steps, 6 batches" in done.said
+
+
+@pytest.mark.parametrize("more", [{"values": ["update"]}, {"hook": "tensor", "when": {"trigger": {"kind": "nonfinite"}}}])
+def test_a_candidate_with_hooks_on_optimizers_is_dropped_within_a_step(probed: Probed, more: dict[str, Any]) -> None:
+    """A GAN: PyTorch iterates over its hooks on optimizers while the first step selects the second model."""
+    spec = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}, "more": {"tensors": ["fc.weight"], **more}}}
+    program = """
+    class Critic(Net):
+        pass
+    net, critic = Net(), Critic()
+    optimizers = SGD(critic.parameters(), lr=0.1), SGD(net.parameters(), lr=0.1)
+    changes = []
+    for (x,) in loader(8, 2):
+        fake = net(x).detach().expand(-1, 3)
+        before = critic.fc.weight.detach().clone()
+        step(critic, optimizers[0], x + fake)
+        changes.append(critic.fc.weight.detach() - before)
+        step(net, optimizers[1], x)
+    torch.save(torch.stack(changes), __file__.replace("train.py", "changes.pt"))
+    """
+    done = probed(program, spec)
+    assert done.code == 0
+    assert done.steps() == {0: 4}
+    assert alone(done)
+    if "values" in more:
+        assert torch.equal(probes.open(done.out)["more", "fc.weight"].torch(), torch.load(done.out.parent / "changes.pt"))
+    assert not optimizer._global_optimizer_pre_hooks
+    assert not optimizer._global_optimizer_post_hooks
+    assert "1 further model that fits the spec was trained and not captured: `models: {model: Net}` captures it instead" in done.said
 
 
 def test_instances_that_train_later_are_named_with_their_steps(probed: Probed) -> None:
