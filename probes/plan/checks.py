@@ -159,10 +159,11 @@ def _too_large(binding: Binding, limit: int) -> str:
     """Why a capture does not fit, as far as its size is known; empty if it may fit."""
     sizes = binding.stored.shape
     least = prod(size for size in sizes if size is not None) if sizes is not None else 0
+    value = f"`{binding.value}` of {f'`{binding.target}`' if binding.target else 'the model'}"
     if least > limit:
-        return f"`{binding.value}` of `{binding.target}` has {least}" + (" or more" if sizes is not None and None in sizes else "")
-    raw = sizes is None and not binding.probe.transforms
-    return f"no transform makes `{binding.value}` of `{binding.target}` small" if raw else ""
+        return f"{value} has {least}" + (" or more" if sizes is not None and None in sizes else "")
+    raw = sizes is None and not binding.probe.transforms and binding.root != "loop"  # what a loop logs is a number, as a rule
+    return f"no transform makes {value} small" if raw else ""
 
 
 def _other_sink(draft: ProbeDraft) -> str:

@@ -117,4 +117,5 @@ def _text(binding: Binding, before: Module | None, node: Node | None) -> str:
     kind = type(before).__name__
     if node is None:
         return f"module `{binding.module}` (a `{kind}`) was removed, or replaced by a module on which hooks do not work"
-    return "" if node.module is before else f"module `{binding.module}` was replaced: a `{kind}` before, another `{node.kind}` now"
+    word = "another" if node.kind == kind else "a"
+    return "" if node.module is before else f"module `{binding.module}` was replaced: a `{kind}` before, {word} `{node.kind}` now"

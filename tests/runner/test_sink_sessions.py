@@ -158,6 +158,8 @@ def test_a_capture_that_a_sink_cannot_read_disables_that_sink_and_the_captures_c
     ("probe", "said"),
     [
         ({"hook": "forward", "modules": ["0"]}, r"no transform makes `output` of `0` small"),
+        ({"hook": "forward", "modules": [""]}, r"no transform makes `output` of the model small"),
+        ({"values": ["loop.loss"]}, None),
         ({"tensors": ["0.weight"], "hook": "tensor"}, None),
         (
             {"hook": "forward", "modules": ["0"], "transforms": [HISTOGRAM]},
