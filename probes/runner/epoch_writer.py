@@ -14,6 +14,7 @@ from probes.hooks.capture.run_state import CaptureWriter, RunState, StepState
 from probes.plan import Plan
 from probes.provenance.collect import Surroundings
 from probes.provenance.environment import generators
+from probes.provenance.loaders import SeenLoaders
 from probes.provenance.weights_record import weights_now
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
@@ -120,6 +121,7 @@ class EpochWriter:
         rules: the rules of the run; None without any.
         sinks: the sinks, and what gets captures to the rules; None without either.
         accounts: the counters of the last epochs, one for each binding; those of the first hold the sums of all that are not there.
+        loaders: the loaders that the program used, when the run no longer listens; None before that.
     """
 
     def __init__(self, plan: Plan, recording: EpochFiles, moment: RunState, live: Live, failures: Failures) -> None:
@@ -136,6 +138,7 @@ class EpochWriter:
         self.disk_space = DiskSpace(plan, recording.directory)
         self.surroundings = Surroundings(recording.manifest, plan.trees)
         self.accounts: dict[int, list[Account]] = {}
+        self.loaders: SeenLoaders | None = None
         self._starts: dict[str, int] = {}
         self._limited = ""
         self._limit = spec.limits.bytes_per_epoch
@@ -336,7 +339,8 @@ class EpochWriter:
         ]
         found: dict[str, Any] = {"steps": ended.steps, "accounts": bindings, "random": generators().model_dump(mode="json")}
         found |= self.surroundings.end_epoch()
-        found["loaders"] = [*loader_watch.seen.records.values()] if loader_watch.seen is not None else []
+        seen = self.loaders or loader_watch.seen
+        found["loaders"] = [*seen.records.values()] if seen is not None else []
         late = self.surroundings.late_sources()
         try:
             found |= {"sources": self.recording.keep_sources(late)} if late else {}

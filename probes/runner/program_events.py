@@ -83,6 +83,7 @@ class ProgramEvents:
             return
         if self.renew in self.engine.epoch_listeners:
             self.engine.epoch_listeners.remove(self.renew)
+        self.engine.writer.loaders = loader_watch.seen
         while self._ends:
             self._ends.pop()()
         self._changes.stop()

@@ -182,6 +182,22 @@ def trained(out: Path, data: Tensor) -> None:
                 model(batch)
 
 
+def test_an_epoch_that_ends_with_the_run_records_its_data_too(tmp_path: Path) -> None:
+    """The loop uses nothing of the run, as under `probes run`: its last epoch is closed when the program has ended."""
+    for out, data in (("a", torch.zeros(2, 2)), ("b", torch.ones(2, 2))):
+        model = nn.Linear(2, 2)
+        with probes.attach(model, SPEC, out=tmp_path / out, automatic=True):
+            loader = DataLoader(TensorDataset(data))
+            for _ in range(2):
+                for (batch,) in loader:
+                    model(batch)
+    assert [probes.open(tmp_path / "a").epochs] == [[0, 1]]
+    for epoch in (0, 1):
+        with h5py.File(tmp_path / "a" / f"epoch-000{epoch}.h5") as file:
+            assert len(json.loads(file["closing"][()])["loaders"]) == 1
+    assert "loaders.0.dataset.content.tensors.0" in [one.place for one in probes.diff(tmp_path / "a", tmp_path / "b").origins]
+
+
 def test_a_run_records_its_data_and_diff_compares_it(tmp_path: Path) -> None:
     trained(tmp_path / "a", torch.zeros(2, 2))
     trained(tmp_path / "b", torch.ones(2, 2))
