@@ -13,6 +13,9 @@ from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import breaks_graph
 from probes.hooks.edit import Editor
+from probes.tensors import NotCapturable
+
+TAKEN = "a hook of the program ran before and set the gradient to None, as with an optimizer that steps in the backward pass"
 
 
 class TensorTap(Tap):
@@ -95,7 +98,10 @@ class TensorTap(Tap):
         """The post-accumulate hook of stage `accumulated`."""
         if self.is_due():
             self.state.opened.differentiated = True
-            self.take(tensor.grad, self.state, 0)
+            if tensor.grad is None:
+                self.failed(NotCapturable("absent", TAKEN), self.root, self.state)
+            else:
+                self.take(tensor.grad, self.state, 0)
 
     def on_final(self) -> None:
         """The optimizer has stepped."""
@@ -131,7 +137,11 @@ class TensorTap(Tap):
     @breaks_graph
     def on_editing_accumulated(self, tensor: Tensor) -> None:
         """The post-accumulate hook of an edit: replaces the gradient by the new one."""
-        if tensor.grad is not None and self.editor is not None and self.is_due():
+        if self.editor is None or not self.is_due():
+            return
+        if tensor.grad is None:
+            self.failed(NotCapturable("absent", TAKEN), self.root, self.state)
+        else:
             self.account.fired += 1
             tensor.grad = self.edited(self.editor, tensor.grad)
 

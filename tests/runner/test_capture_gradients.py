@@ -195,3 +195,23 @@ def test_gradient_accumulation_counts_microsteps(tmp_path: Path) -> None:
             model(x).sum().backward()
     found = clocks(probes.open(tmp_path / "run")["p", "0"])
     assert [(clock.step, clock.microstep) for clock in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_an_accumulated_gradient_that_the_program_has_taken_before_is_absent_with_the_reason(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}
+
+    def step(parameter: Tensor) -> None:
+        optimizers[parameter].step()  # type: ignore[index]  # it is one of the parameters
+        optimizers[parameter].zero_grad()  # type: ignore[index]
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+    spec = {"version": 1, "probes": {"p": {"tensors": ["weight"], "stage": "accumulated"}, "q": {"tensors": ["weight"], "stage": "final"}}}
+    run = probes.attach(model, spec, out=tmp_path / "r")
+    run.__enter__()
+    for x in run.steps(torch.randn(3, 2, 3)):
+        model(x).sum().backward()
+    with pytest.raises(RunError, match=r"`grad` of `weight` absent 3 times: a hook of the program ran before and set the gradient to None"):
+        run.close()
+    assert [(series.key.probe, len(series)) for series in probes.open(tmp_path / "r").series] == [("q", 3)]

@@ -224,6 +224,25 @@ def test_a_candidate_with_hooks_on_optimizers_is_dropped_within_a_step(probed: P
     assert "1 further model that fits the spec was trained and not captured: `models: {model: Net}` captures it instead" in done.said
 
 
+def test_a_candidate_that_is_dropped_in_a_backward_pass_reports_no_gradients(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
+    """Distillation with an optimizer in the backward pass: gradients of the teacher come after it was dropped."""
+    spec = {"version": 1, "probes": {"grads": {"modules": ["fc"], "values": ["grad_output"]}}}
+    done = probed(
+        """
+        teacher, net = Net(), Net()
+        for parameter in net.parameters():
+            optimizer = SGD([parameter], lr=0.1)
+            parameter.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: (optimizer.step(), optimizer.zero_grad()) and None)
+        for (x,) in loader(8, 2):
+            target = teacher(x)
+            (net(x) - target).square().sum().backward()
+        """,
+        spec,
+    )
+    assert (done.code, done.steps(probe="grads")) == (0, {0: 4})
+    assert "skipped" not in done.said + capsys.readouterr().err
+
+
 def test_instances_that_train_later_are_named_with_their_steps(probed: Probed) -> None:
     """k-fold: a model for each fold."""
     done = probed("""
