@@ -202,8 +202,8 @@ def test_an_accumulated_gradient_that_the_program_has_taken_before_is_absent_wit
     optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}
 
     def step(parameter: Tensor) -> None:
-        optimizers[parameter].step()  # type: ignore[index]  # it is one of the parameters
-        optimizers[parameter].zero_grad()  # type: ignore[index]
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
 
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(step)
