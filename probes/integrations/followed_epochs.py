@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,6 +15,26 @@ from probes.runner.attach import attach
 from probes.runner.clock.open_epoch import LEFT, MIDDLE
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.run import Run
+from probes.runner.watch.loader_watch import loader_watch
+
+
+class EarlyListener:
+    """Listens to loaders before there is a run: a pass that begins meanwhile is reported to the run when that begins to listen."""
+
+    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool, skipped: int) -> None:
+        """No effect."""
+
+    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
+        """No effect."""
+
+    def pass_exhausted(self, key: Hashable) -> None:
+        """No effect."""
+
+    def pass_deleted(self, key: Hashable) -> None:
+        """No effect."""
+
+    def loader_deleted(self, loader: Hashable) -> None:
+        """No effect."""
 
 
 class FollowedEpochs:
@@ -36,6 +57,18 @@ class FollowedEpochs:
         self._epoch: AbstractContextManager[int] | None = None
         self._partial = ""
         self._begins = True
+        self._early: EarlyListener | None = None
+
+    def expect(self) -> None:
+        """The trainer is about to begin: it may make the iterator of its first epoch before it reports that the training begins."""
+        self._stop_expecting()
+        self._early = EarlyListener()
+        loader_watch.add(self._early)
+
+    def _stop_expecting(self) -> None:
+        if self._early is not None:
+            loader_watch.remove(self._early)
+            self._early = None
 
     @without_own_frames
     def begin(self, model: Module) -> None:
@@ -52,6 +85,7 @@ class FollowedEpochs:
         self._begins = True
         self.run = attach(model, self.spec, self.out, **self.options)
         self.run.start()
+        self._stop_expecting()
 
     @property
     def is_open(self) -> bool:
@@ -116,6 +150,7 @@ class FollowedEpochs:
         except BaseException as failure:  # a rule that stops the training, or a failed probe; raised again
             self._close(failure)
             raise
+        self._stop_expecting()
         self._close(error)
 
     def _close(self, error: BaseException | None) -> None:

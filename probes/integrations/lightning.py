@@ -35,6 +35,11 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
 
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Listen to loaders from here on: Lightning begins the first pass before `on_train_start`."""
+        if stage == "fit":
+            self.epochs.expect()
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probes."""
         self.epochs.begin(pl_module)

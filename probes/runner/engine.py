@@ -413,7 +413,7 @@ class Engine:
         self._over = True
         self._lock = threading.RLock()
         self.schedule.close()
-        self.failures.stopped = self.failures.stopped or "the run was given up"  # gradients of its calls are no failures
+        self.failures.stopped = self.failures.stopped or "the run was given up"  # do not report gradients that still come
         self.moment.writer = None
         self.writer.recording.let_go()
         self._done = {}

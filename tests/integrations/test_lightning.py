@@ -32,6 +32,42 @@ def test_the_callback_captures_what_probes_run_captures(tmp_path: Path) -> None:
     assert len(by_callback) == 2
 
 
+TWO_OPTIMIZERS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import pytorch_lightning as pl
+
+class Two(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.net, self.head = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        for optimizer in self.optimizers():
+            loss = self.head(self.net(batch[0])).square().mean()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.net, self.head)], []
+
+torch.manual_seed(0)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer = pl.Trainer(max_epochs=2, accelerator="cpu", callbacks=CALLBACKS, **quiet)
+trainer.fit(Two(), DataLoader(TensorDataset(torch.randn(6, 3)), batch_size=2))
+"""
+
+
+def test_several_optimizers_step_on_one_batch_in_the_first_epoch_as_in_others(tmp_path: Path) -> None:
+    spec = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["net"]}}}
+    by_script, by_callback = roots(tmp_path, IMPORT + TWO_OPTIMIZERS, spec, "LightningProbes")
+    assert by_callback == by_script
+    assert len(by_callback) == 2
+
+
 RAISING = """
     def on_train_batch_end(self, *_):
         if self.global_step == 8:
