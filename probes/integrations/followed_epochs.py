@@ -16,6 +16,7 @@ from probes.runner.clock.open_epoch import LEFT, MIDDLE
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.run import Run
 from probes.runner.watch.loader_watch import loader_watch
+from probes.runner.watch.watched_pass import FollowedLoop
 
 
 class EarlyListener:
@@ -57,12 +58,12 @@ class FollowedEpochs:
         self._epoch: AbstractContextManager[int] | None = None
         self._partial = ""
         self._begins = True
-        self._early: EarlyListener | None = None
+        self._early: FollowedLoop | None = None
 
     def expect(self) -> None:
         """The trainer is about to begin: it may make the iterator of its first epoch before it reports that the training begins."""
         self._stop_expecting()
-        self._early = EarlyListener()
+        self._early = FollowedLoop(EarlyListener())
         loader_watch.add(self._early)
 
     def _stop_expecting(self) -> None:
