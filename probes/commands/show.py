@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def show(
     steps. Put a pattern in quotes.
     """
     if series is None:
-        raise UsageError(f"name a series: `probes ls {run}` lists them, and `probes show {run} '**'` has a row for each")
+        place = shlex.quote(str(run))
+        raise UsageError(f"name a series: `probes ls {place}` lists them, and `probes show {place} '**'` has a row for each")
     options = {"--limit": limit, "--sort": sort, "--json": as_json or None}
     given = [name for name, value in options.items() if value is not None]
     if picture is not None and given:

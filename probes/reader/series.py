@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -242,10 +244,15 @@ class Series(SeriesFacts):
     @overload
     def __getitem__(self, index: slice) -> list[Capture]: ...
     def __getitem__(self, index: int | slice) -> Capture | list[Capture]:
-        """The capture at a position, counted from the end if negative, or the captures of a range of positions."""
+        """The capture at a position, counted from the end if negative, or the captures of a range of positions.
+
+        Raises:
+            IndexError: there is no capture at the position.
+            UsageError: the index is of another type, such as a list or a mask.
+        """
         if isinstance(index, slice):
             return [self._whole[position] for position in range(*index.indices(len(self)))]
-        return self._whole[index]
+        return self._whole[_position(index)]
 
     def __iter__(self) -> Iterator[Capture]:
         """One capture after the other; memory is that of one."""
@@ -263,3 +270,14 @@ class Series(SeriesFacts):
         if mask is not None:
             raise UsageError("`rows` takes a mask or a selection by `id`, not both")
         return self._captures.rows()[sample_ids.among(sample_ids.ids(self._captures), wanted)]
+
+
+def _position(index: Any) -> int:
+    """The index of a capture as Python's integer; True and False are the elements of a mask."""
+    if not isinstance(index, bool | np.bool_):
+        with suppress(TypeError):
+            return operator.index(index)
+    raise UsageError(
+        f"an index of a series is the position of a capture or a slice, not {index!r}; "
+        "`series.sel(epoch=[0, 2], step=5)` selects captures, and `series.numpy()[...]` takes lists and masks"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from probes.capture_file.series_name import Word, parse_word
 from probes.clock import SeriesKey
@@ -95,6 +95,16 @@ class SeriesIndex:
     def __iter__(self) -> Iterator[str]:
         """The names of the probes, as the keys of a mapping."""
         return iter(self.probes)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether `run[name]` finds something: one series, or several that fit."""
+        try:
+            self[cast("str", name)]
+        except AmbiguousSeries:
+            return True
+        except (SeriesNotFound, UsageError):
+            return False
+        return True
 
     def find(self, word: str) -> Series:
         """The series that a person means by `probe[/target[:leaf]][@phase][~dtype]`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -69,9 +70,14 @@ def default_directory(name: str, run_id: str) -> Path:
 
 
 def shown(directory: Path) -> str:
-    """A directory as a person would type it."""
+    """A directory as a person would name it, from where the program started."""
     here = where_started()
     return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
+
+
+def typed(directory: Path) -> str:
+    """A directory as an argument of a command that a person can copy; a name with spaces is quoted."""
+    return shlex.quote(shown(directory))
 
 
 def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = "write", take_over: bool = False) -> Ownership:

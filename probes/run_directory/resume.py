@@ -6,6 +6,7 @@ HDF5 file itself. The child seals the journals that are left and prints its answ
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -96,7 +97,7 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
     recovery = seal_leftovers(directory, is_ours)
     if recovery.damaged:
         lines = [f"{one.file}: {one.message}" for one in recovery.findings if one.action in DAMAGE]
-        raise StorageError(f"{'; '.join(lines)}; `probes recover {directory}` shows details")
+        raise StorageError(f"{'; '.join(lines)}; `probes recover {shlex.quote(str(directory))}` shows details")
     files = Directory(directory)
     counted: dict[int, ListedFile] = {}
     for found in files.current:  # by rank and segment; the last segment has the step counts of all

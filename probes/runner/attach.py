@@ -18,7 +18,7 @@ from probes.provenance.collect import Script
 from probes.provenance.own_code import Functions, with_functions
 from probes.run_directory.recording import Recording
 from probes.runner.run import Run, attached_in
-from probes.runner.start import Start, Wanted, begin, part, rank
+from probes.runner.start import Start, Wanted, begin, called_as_before, part, rank
 from probes.spec import load_spec
 
 
@@ -73,13 +73,13 @@ def attach(
     _check_model(model, spec)
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     loaded = with_functions(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), allow_code, functions)
-    plan = resolve(loaded, model, given or {})
+    wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic, candidate)
+    plan = resolve(called_as_before(loaded, wanted), model, given or {})
     _refuse_unused(plan, given or {})
     plan.loaded.spec.record.require_packages()
     if out is not None:
         for run in attached_in(Path(out).absolute()):
             run.give_way(take_over=resume and take_over)
-    wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic, candidate)
     start = undisturbed(begin)(plan, wanted)
     return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
 

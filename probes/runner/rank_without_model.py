@@ -11,7 +11,7 @@ from probes.run_directory.launch.join import Newcomer, agreed
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.launch.launcher import launcher, place_in_launch
 from probes.runner.launch_summary import LaunchSummary, note_without_model
-from probes.runner.start import Wanted
+from probes.runner.start import Wanted, called_as_before
 from probes.spec.load import LoadedSpec
 
 
@@ -34,6 +34,7 @@ def end_without_model(loaded: LoadedSpec, wanted: Wanted, why: str) -> LaunchSum
     if world == 1:
         raise RunError(why)
     by = launcher(world)
+    loaded = called_as_before(loaded, wanted)
     run_id = new_run_id(by.job)
     directory = (Path(wanted.out) if wanted.out is not None else default_directory(loaded.spec.name, run_id)).absolute()
     begun = next(iter(launches(directory).values()), None) if directory.is_dir() else None

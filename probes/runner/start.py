@@ -23,6 +23,7 @@ from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.owner.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
 from probes.runner.disk_space import DiskSpace
+from probes.spec.load import LoadedSpec
 
 SPEC = "spec.yaml"
 
@@ -111,6 +112,16 @@ def _published(
         run_id = before.run_id if before is not None else launch.run_id if launch is not None else owned.claim.run_id
         digest = launch_digest(owned.directory, past.attempt) if launch is not None else None
         return Start(owned, _publish(plan, wanted, owned, run_id, past, before, digest), past, launch)
+
+
+def called_as_before(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
+    """The spec under the name of the run that it continues, if it does not state its own: its file may have another name by now.
+
+    Raises:
+        StorageError: the manifest of the run cannot be read.
+    """
+    before = _begun(Path(wanted.out)) if wanted.resume and wanted.out is not None else None
+    return loaded if before is None else loaded.called(before.spec.name)
 
 
 def candidate_before(directory: Path) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import probes
 from probes.printable import counted
 from probes.progress.status_line import PAUSE, StatusLine
-from probes.run_directory.create import shown
+from probes.run_directory.create import shown, typed
 from probes.signature import size
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ class Progress:
             rank = _rank(run).rstrip() if every is None else ""
             width = shutil.get_terminal_size().columns if self.line.usable else None
             table = run.summary().text(width) if every is None else every.text(width)
-            self.say("\n".join(["", *([rank] if rank else []), table, *models, f"next: probes ls {shown(run.directory)}"]))
+            self.say("\n".join(["", *([rank] if rank else []), table, *models, f"next: probes ls {typed(run.directory)}"]))
 
     def without_model(self, rank: int, why: str, every: LaunchSummary | None) -> None:
         """A rank of a launch called no model; the last rank also has the table of all."""
         width = shutil.get_terminal_size().columns if self.line.usable else None
-        table = ["", every.text(width), f"next: probes ls {shown(every.directory)}"] if every is not None else []
+        table = ["", every.text(width), f"next: probes ls {typed(every.directory)}"] if every is not None else []
         self.say("\n".join([f"rank {rank}  {why}", *table]))
 
 

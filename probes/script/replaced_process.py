@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from probes.run_directory.create import shown
+from probes.run_directory.create import typed
 from probes.script.run_request import Command
 
 NAMES = ("execv", "execve")  # all others of `os` end in one of the two
@@ -68,7 +68,7 @@ class ReplacedProcess:
         def leave(status: int) -> Any:
             with suppress(OSError, ValueError, RuntimeError):  # stderr may be closed, or in use where a signal handler leaves
                 for directory in self.directories() if os.getpid() == self._pid else ():
-                    self.notice(f"`os._exit` ends the program while its run is open: `probes recover {shown(directory)}` seals it")
+                    self.notice(f"`os._exit` ends the program while its run is open: `probes recover {typed(directory)}` seals it")
             return original(status)
 
         return leave

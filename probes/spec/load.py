@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path as FilePath
 from typing import Any
@@ -40,6 +40,7 @@ class LoadedSpec:
         overrides: the `path=value` texts that were applied.
         folder: where `extends` starts; None if there is no file.
         document: the places of keys and values.
+        named: whether the spec states its name; otherwise the name is made from that of the file.
     """
 
     spec: Spec
@@ -49,6 +50,7 @@ class LoadedSpec:
     overrides: tuple[str, ...] = ()
     folder: FilePath | None = field(default=None, repr=False, compare=False)
     document: Document = field(default_factory=Document, repr=False, compare=False)
+    named: bool = field(default=True, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f'<LoadedSpec "{self.name}": {counted(len(self.spec.probes), "probe")}>'
@@ -87,6 +89,10 @@ class LoadedSpec:
     def identity_of(self, proof: str) -> str:
         """`identity_hash` as a version of the proof defines it, for runs that an earlier release began."""
         return spec_identity(self.data, proof)
+
+    def called(self, name: str) -> LoadedSpec:
+        """The same spec under another name, if it does not state its own."""
+        return self if self.named else replace(self, spec=self.spec.model_copy(update={"name": name}))
 
     def locate(self, path: Path) -> Problem:
         """A problem without code or message, at the place of a path; `.at(code=..., message=...)` completes it."""
@@ -178,6 +184,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     if overrides:
         override(document, overrides)
     _version(document)
+    named = "name" in document.data
     document.data.setdefault("name", _stem(name))
     written = document.copy()
     spec = _read(document)
@@ -186,7 +193,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
         if not problems:
             raise AssertionError(f"BUG: the spec `{name}` was refused without a problem")
         raise SpecError(problems)
-    return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), folder, document)
+    return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), folder, document, named)
 
 
 def _stem(name: str) -> str:

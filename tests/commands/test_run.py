@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ SPEC = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
 def files(written: Written) -> Path:
     written("train.py", TRAIN)
     return written("probe.yaml", SPEC).parent
+
+
+def test_the_next_command_can_be_copied_where_the_directory_has_a_space(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "--out", "my runs/it's one", "probe.yaml", "train.py")
+    command = said.err.splitlines()[-1].removeprefix("next: ")
+    assert shlex.split(command) == ["probes", "ls", "my runs/it's one"]
 
 
 def test_a_script_runs_with_probes_and_keeps_its_own_options(invoke: Invoke, files: Path) -> None:

@@ -39,6 +39,18 @@ def test_a_series_is_named_by_probe_target_and_leaf(tmp_path: Path) -> None:
     assert run.sel(phase="eval")["acts", "head"].key == SeriesKey("acts", "head", "output.hidden", "eval")
 
 
+@pytest.mark.parametrize(
+    "name", ["acts", ("acts", ""), ("acts", "head"), ("acts", "head", "output.logits"), ("acts", "h*"), ("weights", "*.weight")]
+)
+def test_a_name_that_the_run_finds_is_in_the_run(name: str | tuple[str, ...], tmp_path: Path) -> None:
+    assert name in two_leaves(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["act", "acts/head", ("acts", "tail"), ("acts", "head", "output"), ("acts", "t*"), ("acts",), 0, None])
+def test_a_name_that_the_run_does_not_find_is_not_in_the_run(name: object, tmp_path: Path) -> None:
+    assert name not in two_leaves(tmp_path)
+
+
 def test_an_ambiguous_name_is_refused_with_all_it_could_be(tmp_path: Path) -> None:
     run = two_leaves(tmp_path)
     with pytest.raises(AmbiguousSeries, match=r"acts/head:output\.hidden@eval\n.*acts/head:output\.hidden\n.*acts/head:output\.logits"):

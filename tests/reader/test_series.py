@@ -1,11 +1,12 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import probes
 from probes.clock import Clock
-from probes.errors import RaggedSeries
+from probes.errors import RaggedSeries, UsageError
 from tests.reader.recorded import Recording, counted
 
 
@@ -39,6 +40,18 @@ def test_a_capture_is_found_by_its_position(tmp_path: Path) -> None:
     assert series.sel(step=3)[1].value[0, 0] == 13
     with pytest.raises(IndexError):
         series[12]
+
+
+def test_a_position_may_be_an_integer_of_numpy(tmp_path: Path) -> None:
+    series = probes.open(counted(tmp_path))["acts", "fc1"]
+    assert series[np.int64(-1)].value.tolist() == series[-1].value.tolist()
+
+
+@pytest.mark.parametrize("index", [[0, 2], np.array([True, False]), np.array([3, 1]), (0, 1), "fc1", 1.0, True, np.True_, None, ...])
+def test_another_index_than_a_position_is_refused_with_what_takes_it(index: Any, tmp_path: Path) -> None:
+    series = probes.open(counted(tmp_path))["acts", "fc1"]
+    with pytest.raises(UsageError, match=r"position of a capture or a slice, not .*`series\.sel\(.*`series\.numpy\(\)\[\.\.\.\]`"):
+        series[index]
 
 
 def test_captures_are_in_the_order_of_the_clock_and_not_of_their_arrival(tmp_path: Path) -> None:

@@ -167,6 +167,26 @@ def test_another_spec_or_model_is_another_run(tmp_path: Path, what: str) -> None
     assert not (tmp_path / "r" / "claim.json").exists()
 
 
+@pytest.mark.parametrize("second", ["job-2.yaml", "mapping"])
+def test_the_file_of_a_spec_may_have_another_name_when_the_run_is_resumed(tmp_path: Path, second: str) -> None:
+    model = net()
+    for name in ("job-1.yaml", "job-2.yaml"):
+        (tmp_path / name).write_text(json.dumps(SPEC))
+    train(probes.attach(model, tmp_path / "job-1.yaml", out=tmp_path / "r"), model, 1)
+    spec = SPEC if second == "mapping" else tmp_path / second
+    train(probes.attach(model, spec, out=tmp_path / "r", resume=True), model, 2)
+    assert probes.verify(tmp_path / "r").ok
+    assert probes.open(tmp_path / "r").epochs == [0, 1]
+    assert {json.loads((tmp_path / "r" / name).read_text())["spec"]["name"] for name in ("run.json", "run.a2.json")} == {"job-1"}
+
+
+def test_another_name_that_the_spec_states_is_another_spec(tmp_path: Path) -> None:
+    model = net()
+    train(probes.attach(model, {**SPEC, "name": "one"}, out=tmp_path / "r"), model, 1)
+    with pytest.raises(UsageError, match="was begun with another spec"):
+        probes.attach(model, {**SPEC, "name": "two"}, out=tmp_path / "r", resume=True)
+
+
 def test_resuming_needs_a_directory_and_taking_over_needs_resuming(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs the directory of the run"):
         probes.attach(net(), SPEC, resume=True)

@@ -81,7 +81,7 @@ class ProbesBackend(BackendEntrypoint):
             found = {f"{one.key.target}:{one.key.leaf}": one for one in run.sel(phase=phase or "train").match(str(probe))}
         dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
         dataset = _dataset({name: one for name, one in found.items() if name not in dropped}, where)
-        return dataset.assign_attrs(run.about)
+        return dataset.drop_vars(dropped & {*dataset.coords}).assign_attrs(run.about)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether a path is that of a run."""

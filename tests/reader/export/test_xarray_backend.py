@@ -94,6 +94,9 @@ def test_a_probe_is_a_dataset_of_its_series(run: Path) -> None:
         assert dataset.attrs["probes.run_id"] == "r"
     with opened(run, probe="acts", drop_variables="fc1:output") as dataset:
         assert list(dataset) == ["fc2:output"]
+    with opened(run, group="acts/fc1:output", drop_variables=["epoch", "rank", "absent"]) as dataset:
+        assert not {"epoch", "rank"} & {*dataset.coords}
+        assert {"step", "global_step"} < {*dataset.coords}
 
 
 def test_labels_are_coordinates(run: Path) -> None:
