@@ -206,3 +206,21 @@ def test_a_run_records_its_data_and_diff_compares_it(tmp_path: Path) -> None:
     assert [*loader["dataset"]["content"]] == ["tensors.0"]
     assert "loaders.0.dataset.content.tensors.0" in [one.place for one in probes.diff(tmp_path / "a", tmp_path / "b").origins]
     assert probes.verify(tmp_path / "a").ok
+
+
+def test_an_epoch_that_ends_with_the_run_records_its_data(tmp_path: Path) -> None:
+    for name, size in (("a", 1), ("b", 2)):
+        model = nn.Linear(2, 2)
+        with probes.attach(model, SPEC, out=tmp_path / name):
+            for (batch,) in DataLoader(TensorDataset(torch.zeros(4, 2)), batch_size=size):
+                model(batch)
+    assert "loaders.0.batch_size" in [one.place for one in probes.diff(tmp_path / "a", tmp_path / "b").origins]
+
+
+def test_a_run_does_not_record_the_data_of_an_earlier_run_of_the_process(tmp_path: Path) -> None:
+    trained(tmp_path / "a", torch.zeros(2, 2))
+    model = nn.Linear(2, 2)
+    with probes.attach(model, SPEC, out=tmp_path / "b"):
+        model(torch.zeros(1, 2))
+    with h5py.File(tmp_path / "b" / "epoch-0000.h5") as file:
+        assert json.loads(file["closing"][()])["loaders"] == []
