@@ -20,6 +20,7 @@ from probes.spec.compose import gather, lay_defaults, problem, substitute
 from probes.spec.cross_checks.spec_rules import faults_of
 from probes.spec.models import VERSION, Spec
 from probes.spec.override import override
+from probes.spec.plain_data import plain
 from probes.spec.problems import problems_of, shown
 from probes.spec.spec_files import file_bytes, first_bytes, preset_path, similar_preset
 from probes.spec.yaml.document import Document, Mark, Path
@@ -133,7 +134,7 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     if isinstance(spec, Spec):
         return _from_mapping(_without_nulls(spec.model_dump(mode="json", by_alias=True, exclude_unset=True)), spec.name, overrides)
     if isinstance(spec, Mapping):
-        return _from_mapping(dict(spec), "spec", overrides)
+        return _from_mapping(spec, "spec", overrides)
     if not isinstance(spec, str | os.PathLike):
         raise UsageError(f"a spec is a path, preset:NAME, a mapping or a Spec, not a {type(spec).__name__}")
     name = os.fspath(spec)
@@ -152,11 +153,8 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     return load_text(first_bytes(path), name, path.parent, overrides)
 
 
-def _from_mapping(data: dict[str, Any], name: str, overrides: Sequence[str]) -> LoadedSpec:
-    try:
-        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the mapping must contain only plain data: {error}") from None
+def _from_mapping(data: Mapping[str, Any], name: str, overrides: Sequence[str]) -> LoadedSpec:
+    text = json.dumps(plain(data), ensure_ascii=False, indent=1).encode()
     return load_text(text, f"<{name}>", None, overrides)
 
 

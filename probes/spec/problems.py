@@ -149,9 +149,9 @@ class _PydanticError:
         return found.at(path=_dotted((*self.path, name)))
 
     def _value(self) -> Problem:
-        name, given = _last(self.path), shown(self.value)
+        name, given = _last(self.path), f"`{self._written()}`" if isinstance(self.value, float) else shown(self.value)
         if self.types:
-            hint = _type_hint(TYPES[self.kind], self.value, name)
+            hint = _type_hint(TYPES[self.kind], self.value, name, self._written())
             return self._at("wrong-type", f"{_named(self.path)} must be {' or '.join(self.types)}, got {given}", hint)
         if self.kind == "literal_error":
             return self._choice(name)
@@ -164,6 +164,13 @@ class _PydanticError:
             return self._at("wrong-length", f"`{name}` has {self.context.get('actual_length')} members; {wanted}")
         code = self.kind.replace("_", "-")
         return self._at(code if code in CODES else "bad-value", self.text.removeprefix("Value error, "), str(self.context.get("hint", "")))
+
+    def _written(self) -> str:
+        """The value as YAML; a number as the file has it, in which `1e3` may be the name of a module."""
+        mark = self.document.values.get(self.path) if isinstance(self.value, float) else None
+        if mark is not None:
+            return mark.source[mark.column - 1 :][: mark.width]
+        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
 
     def _choice(self, name: str) -> Problem:
         expected = self.context["expected"].replace(" or ", ", ").replace("True", "true")  # pydantic gives them as one text only
@@ -204,7 +211,7 @@ def shown(value: Any) -> str:
     return f"{TEXT}`{text if len(text) <= 60 else text[:57] + '...'}`" if isinstance(value, str) else f"`{text}`"
 
 
-def _type_hint(wanted: str, value: Any, name: str) -> str:
+def _type_hint(wanted: str, value: Any, name: str, written: str) -> str:
     if wanted == "a mapping" and name in RANGES:
         return "write {at: [...]}, or some of {from, until, every, first}"
     if wanted == "a mapping" and isinstance(value, list):
@@ -216,7 +223,7 @@ def _type_hint(wanted: str, value: Any, name: str) -> str:
     if wanted == "a list" and isinstance(value, str):
         return f"write [{value}]" if not set(value) & set("*{}[],:&") else f'write ["{value}"]'
     if wanted == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
-        return f"write [{value}]"
+        return f"write [{written}]"
     if wanted == "a text" and isinstance(value, int | float):
-        return f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
+        return f'quote it: "{written}"'
     return ""

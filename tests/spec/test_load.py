@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 import pytest
+import yaml
 
 from probes.errors import SpecError, StorageError, UsageError
 from probes.spec import LoadedSpec, Probe, Spec, When, load_spec, load_text
@@ -107,10 +110,43 @@ def test_an_object_of_another_type_is_a_usage_error(spec: object) -> None:
         load_spec(spec)
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800"], ids=["object", "nan", "surrogate"])
-def test_a_mapping_holds_plain_data(value: object) -> None:
-    with pytest.raises(UsageError, match="plain data"):
+RECURSIVE: dict[str, object] = {}
+RECURSIVE["again"] = [RECURSIVE]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (object(), r"`probes` of the spec is of the type `object`; a spec holds texts, numbers,"),
+        (float("nan"), "`probes` of the spec is `nan`; a number must be finite"),
+        ("\ud800", r"`probes` of the spec has a text that is not Unicode: '\\ud800'"),
+        ({"a": {"modules": ["0", {"1"}]}}, r"`probes\.a\.modules\[1\]` of the spec is of the type `set`"),
+        ({"a": {"modules": [Path("fc1")]}}, r"`probes\.a\.modules\[0\]` of the spec is of the type `pathlib\.\w*Path`"),
+        ({"a": {"when": {"steps": {"every": np.int64(2)}}}}, r"`probes\.a\.when\.steps\.every` of the spec is of the type `numpy\.int64`"),
+        ({1: {}}, "`probes` of the spec has the key `1` of the type `int`; a key must be a text"),
+        ({None: {}}, "`probes` of the spec has the key `None` of the type `NoneType`"),
+        (RECURSIVE, r"`probes\.again\[0\]` of the spec contains itself"),
+    ],
+)
+def test_a_mapping_with_another_object_than_a_file_can_hold_is_refused_at_its_place(value: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         load_spec({"version": 1, "probes": value})
+
+
+def test_a_probe_whose_name_another_reader_takes_for_a_boolean_is_not_renamed() -> None:
+    text = "version: 1\nprobes:\n  on: {modules: [fc1], hook: forward}\n"
+    assert list(load(text).spec.probes) == ["on"]
+    with pytest.raises(UsageError, match=r"`probes` of the spec has the key `True` .*YAML 1\.1, as PyYAML reads it, has booleans for `on`"):
+        load_spec(yaml.safe_load(text))
+
+
+def test_mappings_and_tuples_of_other_types_are_read_as_python_has_them() -> None:
+    probe = MappingProxyType({"modules": ("fc1",), "hook": np.str_("forward")})
+    spec = MappingProxyType({"version": 1, "probes": MappingProxyType({"acts": probe})})
+    assert (
+        load_spec(spec).identity_hash
+        == load_spec({"version": 1, "probes": {"acts": {"modules": ["fc1"], "hook": "forward"}}}).identity_hash
+    )
 
 
 def test_a_missing_file_and_a_missing_preset_are_reported(tmp_path: Path) -> None:
