@@ -169,11 +169,11 @@ def test_another_spec_or_model_is_another_run(tmp_path: Path, what: str) -> None
 
 @pytest.mark.parametrize("second", ["job-2.yaml", "mapping"])
 def test_the_file_of_a_spec_may_have_another_name_when_the_run_is_resumed(tmp_path: Path, second: str) -> None:
-    model = net()
+    model, unnamed = net(), {key: value for key, value in SPEC.items() if key != "name"}
     for name in ("job-1.yaml", "job-2.yaml"):
-        (tmp_path / name).write_text(json.dumps(SPEC))
+        (tmp_path / name).write_text(json.dumps(unnamed))
     train(probes.attach(model, tmp_path / "job-1.yaml", out=tmp_path / "r"), model, 1)
-    spec = SPEC if second == "mapping" else tmp_path / second
+    spec = unnamed if second == "mapping" else tmp_path / second
     train(probes.attach(model, spec, out=tmp_path / "r", resume=True), model, 2)
     assert probes.verify(tmp_path / "r").ok
     assert probes.open(tmp_path / "r").epochs == [0, 1]
