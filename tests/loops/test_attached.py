@@ -41,6 +41,15 @@ STYLES = {
         ],
         {0: True, 1: True},
     ),
+    "evaluation_before_each_batch_of_an_accumulated_item": Style(
+        """
+        with run.epoch(0):
+            for batch in run.steps(range(2), accumulate=2):
+                call("no_grad"), call("train"), learn()
+        """,
+        [("eval", 0, 0, 0, 0), ("train", 0, 0, 0, 0), ("eval", 0, 0, 0, 1), ("train", 0, 1, 1, 0)],
+        {0: True},
+    ),
     "steps_within_a_phase": Style(
         """
         with run.epoch(0), run.phase("val"):

@@ -162,6 +162,8 @@ class OpenSteps:
 
     def end(self, step: OpenStep, *, keep: bool = True) -> None:
         """Commit or drop a step, and continue the one around it."""
+        if step.paused:  # its captures were set aside
+            self.go_on(step)
         self.stack.remove(step)
         returned = step.single and not step.running  # it only waits for a backward, so a later exception does not concern it
         keep = (keep or returned) and not step.raised
