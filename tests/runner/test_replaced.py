@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_module
 from torch.nn.utils import prune
 
 import probes
 from probes.errors import ProbesError
 from probes.hooks.capture.model_copies import MARKS, is_ours
+from probes.runner.watch.process_hooks import module_assigned, parameter_assigned
 
 STAGES: dict[str, Any] = {
     stage: {"hook": "tensor", "tensors": ["0.weight"], "stage": stage, "expect": {"fires": "each_step"}}
@@ -92,8 +92,8 @@ def test_no_step_or_gradient_is_missing_after_parameters_are_assigned(change: Ca
         series = found[stage, "0.weight"]
         assert [int(step) for step in series.steps] == list(range(6))
         assert all(torch.equal(torch.from_numpy(one.value.copy()), gradient) for one, gradient in zip(series, gradients, strict=True))
-    assert not torch_module._global_module_registration_hooks
-    assert not torch_module._global_parameter_registration_hooks
+    assert not module_assigned._listeners
+    assert not parameter_assigned._listeners
 
 
 @pytest.mark.parametrize("change", [overwrite, table], ids=lambda one: one.__name__)

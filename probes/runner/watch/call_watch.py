@@ -106,7 +106,7 @@ class ThreadCalls:
 
 
 class Replacement(NamedTuple):
-    """A function in the place of `Module.__call__`.
+    """A function that replaces `Module.__call__`.
 
     Attributes:
         function: the function.

@@ -78,6 +78,14 @@ class ProcessHook:
                 listener(*args)
 
 
+class TraceableProcessHook(ProcessHook):
+    """The same for a hook that dynamo traces with the code that PyTorch calls it in; each listener says itself what it does there."""
+
+    def _called(self, *args: Any) -> None:
+        for listener in self._listeners:
+            listener(*args)
+
+
 STEP: CodeType = Optimizer.profile_hook_step(lambda: None).__code__
 """The code of PyTorch around every `step` of an optimizer, which runs the hooks."""
 
@@ -94,5 +102,5 @@ def is_in_a_step() -> bool:
 
 optimizer_begins = ProcessHook(register_optimizer_step_pre_hook, is_in_a_step)
 optimizer_stepped = ProcessHook(register_optimizer_step_post_hook, is_in_a_step)
-module_assigned = ProcessHook(register_module_module_registration_hook)
-parameter_assigned = ProcessHook(register_module_parameter_registration_hook)
+module_assigned = TraceableProcessHook(register_module_module_registration_hook)
+parameter_assigned = TraceableProcessHook(register_module_parameter_registration_hook)

@@ -213,7 +213,7 @@ def test_a_tool_that_puts_back_what_it_found_before_the_listener_came_takes_no_c
     assert len(listener.left) == 6
 
 
-def test_the_replacement_of_another_tool_around_ours_sees_each_call_once(watch: CallWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_replaces_the_replacement_sees_each_call_once(watch: CallWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     module = nn.Identity()
     listener, seen = Listener(module), []
     watch.add(listener)

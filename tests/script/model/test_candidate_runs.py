@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.optim import optimizer
 
 import probes
+from probes.runner.watch.process_hooks import optimizer_begins, optimizer_stepped
 from probes.script.model.candidate_runs import CandidateRuns
 from tests.script.conftest import PRELUDE, Outcome, Probed
 from tests.warm import programs
@@ -219,8 +219,8 @@ def test_a_candidate_with_hooks_on_optimizers_is_dropped_within_a_step(probed: P
     assert alone(done)
     if "values" in more:
         assert torch.equal(probes.open(done.out)["more", "fc.weight"].torch(), torch.load(done.out.parent / "changes.pt"))
-    assert not optimizer._global_optimizer_pre_hooks
-    assert not optimizer._global_optimizer_post_hooks
+    assert not optimizer_begins._listeners
+    assert not optimizer_stepped._listeners
     assert "1 further model that fits the spec was trained and not captured: `models: {model: Net}` captures it instead" in done.said
 
 
