@@ -165,7 +165,7 @@ def _publish(
     )
     manifest = provenance.manifest
     if before is not None:
-        _check_same(before, manifest)
+        _check_same(before, manifest, owned.directory)
     files = {} if part() else provenance.files if (owned.directory / SPEC).exists() else {SPEC: plan.loaded.source, **provenance.files}
     files = {**files, manifest_name(past.attempt, part()): written(manifest.model_dump(mode="json")).encode()}
     write_start(owned, files, again=before is not None)
@@ -188,13 +188,14 @@ def _check_comparisons(plan: Plan, past: PreviousAttempts) -> None:
         )
 
 
-def _check_same(before: Manifest, now: Manifest) -> None:
+def _check_same(before: Manifest, now: Manifest, directory: Path) -> None:
     """Refuse to continue a run with another spec or model."""
     for what, name in (("spec", "spec"), ("structure", "model")):
         was, found = getattr(before.identity, what), getattr(now.identity, what)
         if was != found:
+            place = f', see "{directory / SPEC}"' if what == "spec" and (directory / SPEC).exists() else ""
             raise UsageError(
-                f"run {before.run_id} was begun with another {name} ({what} {was[:8]}, now {found[:8]}); "
+                f"run {before.run_id} was begun with another {name} ({what} {was[:8]}, now {found[:8]}{place}); "
                 "a run has one spec and one model: begin another with `out`"
             )
 

@@ -162,8 +162,9 @@ def test_another_spec_or_model_is_another_run(tmp_path: Path, what: str) -> None
     train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1)
     other = {**SPEC, "probes": {"p": {"modules": ["2"], "hook": "forward"}}} if what == "spec" else SPEC
     model = nn.Sequential(nn.Linear(4, 5)) if what == "model" else model
-    with pytest.raises(UsageError, match=f"was begun with another {what}"):
+    with pytest.raises(UsageError, match=f"was begun with another {what}") as refused:
         probes.attach(model, other, out=tmp_path / "r", resume=True)
+    assert (f'see "{tmp_path / "r" / "spec.yaml"}"' in str(refused.value)) == (what == "spec")
     assert not (tmp_path / "r" / "claim.json").exists()
 
 
