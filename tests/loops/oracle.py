@@ -7,7 +7,7 @@ Written from the rules alone, and from no code of the package:
 - An item (of `run.steps`, or `run.step`) is a step of the phase that is named when it begins, else of the phase of its first call.
   Its calls of that phase are microsteps. A call of another phase within it follows the rules for calls outside of items.
 - Outside of items a training call opens a step, or goes on with the one that is open, until an optimizer has stepped. Any other call is
-  a step.
+  a step. A step in which an optimizer has stepped is over when a phase is named, or a call of another phase comes.
 - A step ends when the next one begins at the same place, or the phase, item or epoch around it ends.
 - A step whose body raised is dropped, and keeps its number; with an item all is dropped that is open in it, with a named phase too.
 - An epoch is not complete whose training batches were left, or that was left by an exception. Where the last thing in an epoch is an
@@ -131,13 +131,16 @@ class Oracle:
     def _step(self, phase: str) -> Step:
         if self.item is not None and self.item.phase in ("", phase):
             return self.item
+        self._leave_updated()
         if phase != "train":
             return Step(phase, self.depth)
-        if self.loose and self.loose[-1].updated:
-            self.loose.pop()
         if not self.loose:
             self.loose.append(Step("train", self.depth))
         return self.loose[-1]
+
+    def _leave_updated(self) -> None:
+        if self.loose and self.loose[-1].updated:
+            self.loose.pop()
 
     def _number(self, step: Step, phase: str) -> None:
         step.phase, step.epoch = phase, self.epoch or 0
@@ -150,6 +153,7 @@ class Oracle:
                 step.updated = True
 
     def _named(self, named: Named) -> None:
+        self._leave_updated()
         self.names.append(named.name)
         self.depth += 1
         self._run(named.body)

@@ -80,7 +80,7 @@ class Accumulator(Recorder):
         accumulation = transforms[place]
         assert isinstance(accumulation, Accumulation)
         super().__init__(key, state, account, (), None, attrs)
-        self.parts.transforms = tuple(transforms)
+        self.transforms = tuple(transforms)
         self.accumulation = accumulation
         self.before = Pipeline(transforms[: place + 1], dims)
         self.pipeline = self.behind = LaterTransforms(transforms[place + 1 :])

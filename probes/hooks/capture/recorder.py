@@ -55,13 +55,14 @@ class Recorder:
         offer: takes a tensor, and puts it where the probe's `where` says so.
         where: the condition of the probe; None without one, or where its number is elsewhere.
         further_conditions: conditions of other probes on its values.
-        parts: how distributed tensors are taken.
+        transforms: those of the probe.
         sharding: of the tensors of the current descriptor.
     """
 
     counts = True  # whether a capture counts as written when the writer has it
 
     __slots__ = (
+        "_parts",
         "account",
         "add",
         "attrs",
@@ -75,11 +76,11 @@ class Recorder:
         "nbytes",
         "offer",
         "owner",
-        "parts",
         "phase",
         "pipeline",
         "sharding",
         "state",
+        "transforms",
         "where",
         "writer",
     )
@@ -97,7 +98,8 @@ class Recorder:
         self.state = state
         self.account = account
         self.attrs = attrs
-        self.parts = LocalParts(transforms)
+        self.transforms = tuple(transforms)
+        self._parts: LocalParts | None = None
         self.pipeline = Pipeline(transforms, dims) if transforms else None
         self.dims = dims
         self.coords: Signature | None = None
@@ -113,6 +115,13 @@ class Recorder:
         self.where: ConditionCheck | None = None
         self.further_conditions: list[ConditionCheck] = []
         self.offer: Offer = self.put
+
+    @property
+    def parts(self) -> LocalParts:
+        """How distributed tensors are taken."""
+        if self._parts is None:
+            self._parts = LocalParts(self.transforms)
+        return self._parts
 
     def keep_where(self, where: ConditionCheck) -> None:
         """Put only captures for which a condition holds."""

@@ -178,7 +178,8 @@ class Taps:
         else:
             kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
             recorder = kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
-        recorder.parts.gather = binding.probe.gather is not None
+        if binding.probe.gather is not None:
+            recorder.parts.gather = True
         if where is not None and not where.is_elsewhere:
             recorder.keep_where(ConditionCheck(where, transforms, dims))
         if self.numbers is not None:
