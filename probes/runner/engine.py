@@ -73,6 +73,7 @@ class Engine:
         epoch_listeners: called when an epoch has opened.
         captured_before: the probes that captured something in earlier attempts.
         collect: opens the step of what a compiled function has left.
+        forked: whether this process is a fork of the one that captures, and its program was not told.
     """
 
     def __init__(self, plan: Plan, recording: EpochFiles, past: PreviousAttempts, *, automatic: bool, rank: int) -> None:
@@ -96,6 +97,7 @@ class Engine:
         self._left: dict[int, OutermostCall] = {}  # the outermost call that each thread has left last, while its step may be open
         self._overlaps = False
         self._over = False
+        self.forked = False
         self._lock = threading.RLock()
         self._done = {
             EpochOpened: self._open_epoch,
@@ -120,6 +122,7 @@ class Engine:
         """
         with self._lock:
             if self._over:
+                self._say_forked()
                 return
             try:
                 answers = event(*args, **options)
@@ -407,6 +410,12 @@ class Engine:
             self.schedule.wait()
             self.live.stay()
             self.moment.collect = self.collect
+
+    def _say_forked(self) -> None:
+        """Say once that a forked process captures nothing, if it uses the run, as a daemon does and a worker of a DataLoader does not."""
+        if self.forked:
+            self.forked = False
+            self.failures.say("this process is a fork of the one that captures, and captures nothing: call `probes.attach` after the fork")
 
     def go_inert(self) -> None:
         """Stop capturing: no event has an effect any more, also in a forked process, where the lock's owner may not exist."""

@@ -91,8 +91,13 @@ class Run(RunLoops):
         """Put the hooks on the model and begin to listen to the program.
 
         Raises:
-            UsageError: the run was entered before, or another run has its directory.
+            UsageError: the run was entered before, another run has its directory, or another process has attached it.
         """
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f'the run in "{self.directory}" was attached by process {self._pid}, of which this one is a fork: '
+                "call `probes.attach` after the fork"
+            )
         if self._over or self._entered:
             raise UsageError(f'the run in "{self.directory}" was entered before: attach again, with `resume=True` to continue it')
         self._unused.detach()
@@ -354,6 +359,7 @@ def _forked() -> None:
     """Forked children, such as the workers of a DataLoader, carry copies of the hooks, and must not write to the parent's files."""
     for run in tuple(_RUNS):
         run.go_inert()
+        run.engine.forked = True
     if _RUNS:
         child_imports.follow()
 

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import probes
+from tests.warm import programs
 
 SPEC = {
     "version": 1,
@@ -85,3 +87,37 @@ def _train_on(run: Any, model: nn.Module, ready: int) -> None:
         code = 0
     finally:
         os._exit(code)
+
+
+DAEMON = """
+import os, sys
+import torch
+from torch import nn
+import probes
+
+out, when = sys.argv[1:]
+model = nn.Linear(2, 2)
+ends = os.pipe()
+
+def leave():
+    if os.fork():
+        os.close(ends[1])
+        os.read(ends[0], 1)
+        os._exit(0)
+
+run = probes.attach(model, {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}, out=out)
+if when == "attached":
+    leave()
+with run:
+    for index in run.steps(range(4)):
+        if (index, when) == (1, "entered"):
+            leave()
+        model(torch.ones(1, 2))
+"""
+
+
+@pytest.mark.parametrize("when", ["attached", "entered"])
+def test_a_program_that_continues_in_a_fork_gets_a_message_where_to_attach(tmp_path: Path, when: str) -> None:
+    done = programs.run("-c", DAEMON, str(tmp_path / "r"), when)
+    assert done.stderr.count("after the fork") == 1
+    assert ("UsageError" in done.stderr) == (when == "attached")
