@@ -71,6 +71,14 @@ class GradHook:
         opened.differentiated = True
         if opened.dropped:
             return
+        if opened.paused:  # as when an evaluation runs before the backward
+            with self.recorder.state.within(opened):
+                self.take(grad, backward)
+        else:
+            self.take(grad, backward)
+
+    def take(self, grad: Tensor, backward: int) -> None:
+        """Store a gradient; a failure never leaves the hook."""
         try:
             undisturbed(self.offer, grad)(grad, backward)
             scales = self.recorder.state.scales
@@ -79,7 +87,7 @@ class GradHook:
         except Exception as error:  # the hook boundary: a failing probe must not change training
             self.tap.failed(error, self.recorder.key.leaf, self)
         else:
-            self.account.give(opened)
+            self.account.give(self.opened)
 
     def offer(self, grad: Tensor, backward: int) -> None:
         """Give a gradient to the recorder."""

@@ -84,6 +84,7 @@ class Engine:
         self.captured_before = past.captured
         self.moment = RunState(rank)
         self.moment.samples = self.clock.steps.ids_of
+        self.moment.within = self.within
         self.schedule = Schedule(rank)
         self.failures = Failures(plan, self.moment)
         self.live = Live(plan, self.moment, self.schedule, self.failures)
@@ -381,15 +382,30 @@ class Engine:
         if self._overlaps or len(calls) > 1:
             self._open_gates(self.moment.opened.due if self.moment.open else frozenset())
 
+    @contextmanager
+    def within(self, state: StepState) -> Iterator[None]:
+        """Store what comes in the body with the captures of a paused step, and not with those of the step that runs within it."""
+        with self._lock:
+            place = next((place for place, (one, _) in self._open.items() if one is state), None)
+            if self._over or place is None or not self.moment.open:
+                yield
+                return
+            here = self.moment.phase, self.moment.step
+            self.writer.pause(StepPaused(*here))
+            self.writer.resume(StepResumed(*place))
+            try:
+                yield
+            finally:
+                self.writer.pause(StepPaused(*place))
+                self.writer.resume(StepResumed(*here))
+
     def _pause_step(self, paused: StepPaused) -> None:
         self.writer.pause(paused)
-        for tap in self.live.taps:
-            tap.account.pause(tuple(paused))
+        self._open[paused.phase, paused.step][0].paused = True
 
     def _resume_step(self, resumed: StepResumed) -> None:
         self.writer.resume(resumed)
-        for tap in self.live.taps:
-            tap.account.resume(tuple(resumed))
+        self._open[resumed.phase, resumed.step][0].paused = False
         self._go_on(resumed.phase, resumed.step, *self._open[resumed.phase, resumed.step])
 
     def _end_step(self, ended: StepEnded) -> None:

@@ -220,6 +220,8 @@ class EpochWriter:
             self.recording.journal.pause(tuple(paused))
         if self.sinks is not None:
             self.sinks.pause(tuple(paused))
+        for tap in self.live.taps:
+            tap.account.pause(tuple(paused))
 
     def resume(self, resumed: StepResumed) -> None:
         """Continue a step that was paused."""
@@ -228,6 +230,8 @@ class EpochWriter:
                 self.recording.journal.resume(tuple(resumed))
         if self.sinks is not None:
             self.sinks.resume(tuple(resumed))
+        for tap in self.live.taps:
+            tap.account.resume(tuple(resumed))
 
     def end(self, *, interrupted: bool, seconds: float) -> None:
         """Wait for the sealer, except if the program was interrupted."""

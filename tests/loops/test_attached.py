@@ -50,6 +50,36 @@ STYLES = {
         [("eval", 0, 0, 0, 0), ("train", 0, 0, 0, 0), ("eval", 0, 0, 0, 1), ("train", 0, 1, 1, 0)],
         {0: True},
     ),
+    "gradient_of_a_training_step_that_comes_in_an_evaluation": Style(
+        """
+        try:
+            with run.epoch(0):
+                call("train")
+                with run.phase("eval"):
+                    with run.step():
+                        call("train"), learn()
+                raise Bad
+        except Bad:
+            pass
+        """,
+        [None, ("eval", 0, 0, 0, 0)],
+        {0: False},
+    ),
+    "gradient_of_a_training_step_that_comes_in_an_evaluation_that_raises": Style(
+        """
+        with run.epoch(0):
+            call("train")
+            try:
+                with run.phase("eval"):
+                    with run.step():
+                        call("train"), learn()
+                        raise Bad
+            except Bad:
+                pass
+        """,
+        [("train", 0, 0, 0, 0), None],
+        {0: None},
+    ),
     "steps_within_a_phase": Style(
         """
         with run.epoch(0), run.phase("val"):

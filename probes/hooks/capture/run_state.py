@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock, get_ident
 from typing import Any, Protocol
 
@@ -41,17 +42,19 @@ class StepState:
         due: the gates that are open for it.
         over: whether it was committed or dropped, so that a capture of it is late.
         dropped: whether it was dropped, so that nothing of it is captured any more.
+        paused: whether another step runs within it, so that its captures are set aside.
         differentiated: whether a gradient has come in it, so that a backward ran.
         overlapped: whether a call of another step ran at the same time, so that it is not clear whose a hook's firing was.
         numbered: how often each value was logged in it, by the binding that captures it and by leaf; None until one is.
     """
 
-    __slots__ = ("differentiated", "dropped", "due", "numbered", "over", "overlapped")
+    __slots__ = ("differentiated", "dropped", "due", "numbered", "over", "overlapped", "paused")
 
     def __init__(self, due: frozenset[Gate] = frozenset()) -> None:
         self.due = due
         self.over = False
         self.dropped = False
+        self.paused = False
         self.differentiated = False
         self.overlapped = False
         self.numbered: dict[object, dict[str, int]] | None = None
@@ -153,6 +156,7 @@ class RunState:
             that is seen of it.
         aside: the threads whose calls do not concern the run, for a while.
         logged: what the program has logged for transforms in each open step, by name.
+        within: takes a paused step's captures up again while a body runs; it stores a gradient of that step.
         samples: gives the sample ids of an open step, by its phase and number, as far as they are known.
     """
 
@@ -172,6 +176,7 @@ class RunState:
         "scales",
         "step",
         "step_number",
+        "within",
         "writer",
     )
 
@@ -193,6 +198,7 @@ class RunState:
         self.collect: Callable[[], None] | None = None
         self.aside: set[int] = set()
         self.logged: dict[StepState, dict[str, Any]] = {}
+        self.within: Callable[[StepState], AbstractContextManager[None]] = lambda _: nullcontext()
         self.samples: Callable[[str, int], tuple[int | str, ...]] = lambda phase, step: ()
 
     def pinned_buffer(self) -> PinnedBuffer:
