@@ -310,8 +310,10 @@ class BatchPasses:
         Args:
             held_too: whether a pass that the program holds still was left too, rather than to continue in the next epoch.
         """
-        open_ones = [one for one in self.epoch if not one.is_over and (held_too or one.gone)]
-        ended = max((one.exhausted or one.last_pull for one in self.epoch if one.is_over), default=0)
+        unused = [self.main] if self.main in self.fresh and not self.main.exhausted else []  # its last batch was pulled, and not trained on
+        over = [one for one in self.epoch if one.is_over and one not in unused]
+        open_ones = [one for one in self.epoch if one not in over and (held_too or one.gone)]
+        ended = max((one.exhausted or one.last_pull for one in over), default=0)
         return any(one.last_pull > ended for one in open_ones)
 
     def end_epoch(self, keep: Iterable[BatchPass] = ()) -> None:

@@ -411,6 +411,17 @@ def test_an_epoch_that_is_left_after_its_last_batch_is_complete() -> None:
     assert program.end()[-1] == "end 0"
 
 
+def test_an_epoch_whose_last_batch_was_pulled_and_not_trained_on_is_not_complete() -> None:
+    program = Program()
+    batches = program.batches("train", 3)
+    for index in batches:
+        if index == 2:
+            break
+        program.train()
+    batches.close()
+    assert program.end()[-1] == f"end 0 {LEFT}"
+
+
 def test_an_exception_that_ends_the_program_drops_the_step_that_is_open() -> None:
     program = Program()
     batches = program.batches("train", 3)
