@@ -103,8 +103,10 @@ def script(draw: Draw) -> Script:
     accumulate = draw.choice((1, 2))
     updates = draw.choice((1, 2)) if accumulate == 1 else 1
     whole = feed in ("loader", "made", "endless")
+    epochs = draw.number(1, 3)
+    steps = epochs > 1 or accumulate == 1  # else an ending may come before any optimizer step, which tells the model from its teacher
     return Script(
-        epochs=draw.number(1, 3),
+        epochs=epochs,
         batches=draw.number(2, 4),
         feed=feed,
         accumulate=accumulate,
@@ -112,7 +114,7 @@ def script(draw: Draw) -> Script:
         updates=updates,
         calls=draw.choice((1, 2)),
         apart=draw.choice((False, True)),
-        before=draw.choice(("", "teacher", "labels", "attack")),
+        before=draw.choice(("", *(("teacher",) if steps else ()), "labels", "attack")),
         optimizers=draw.choice(("one", "two", "scaler")),
         validation=draw.choice(("", "after", "within", "before", "training_loader", "call"))
         if feed != "none"
